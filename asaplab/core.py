@@ -99,7 +99,8 @@ class Workload:
     def __post_init__(self) -> None:
         if len(self.arrival_s) != len(self.tokens):
             raise InputError(
-                f"workload {self.name!r}: {len(self.arrival_s)} arrivals but {len(self.tokens)} lengths; give one length for each arrival"
+                f"workload {self.name!r}: {len(self.arrival_s)} arrivals but {len(self.tokens)} lengths; "
+                "give one length for each arrival"
             )
         if len(self.tokens) and int(self.tokens.min()) < 1:
             raise InputError(
@@ -180,7 +181,7 @@ class Pipeline:
         _require(self.in_flight >= 1, f"pipeline.in_flight is {self.in_flight}; a DP group holds at least 1 batch")
         _require(
             self.overlap <= {"attention", "moe"},
-            f"pipeline.overlap names {sorted(self.overlap - {'attention', 'moe'})}; the roles are 'attention' and 'moe'",
+            f"pipeline.overlap names {sorted(self.overlap)}; the roles are 'attention' and 'moe'",
         )
         _require(self.dispatch_s >= 0, f"pipeline.dispatch_s is {self.dispatch_s}; it must not be negative")
 
@@ -260,6 +261,25 @@ class Instance:
     @property
     def devices(self) -> int:
         return self.D * self.T + self.E
+
+
+def expert_shares(E_total: int, E: int) -> tuple[range, ...]:
+    """The experts of each MoE device: consecutive, sizes differ by at most one, larger shares first.
+
+    Raises:
+        InputError: there are more devices than experts.
+    """
+    _require(1 <= E <= E_total, f"E is {E} but the model has {E_total} experts; choose 1 <= E <= {E_total}")
+    small, larger = divmod(E_total, E)
+    ends = [0]
+    for e in range(E):
+        ends.append(ends[-1] + small + (e < larger))
+    return tuple(range(a, b) for a, b in zip(ends, ends[1:]))
+
+
+def token_shares(n: int, T: int) -> tuple[range, ...]:
+    """The tokens of each rank after a reduce-scatter: consecutive, possibly none."""
+    return tuple(range(n * j // T, n * (j + 1) // T) for j in range(T))
 
 
 # ------------------------------------------------------------------ a run: the one type that every figure reads

@@ -46,7 +46,10 @@ class Start(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Run all DP groups in lock-step through all layers; group i gets ``batches[i]`` (None: it only keeps the barriers)."""
+    """Run all DP groups in lock-step through all layers; group i gets ``batches[i]``.
+
+    A group without a batch (None) only keeps the barriers.
+    """
 
     step: int
     batches: tuple[Batch | None, ...]
