@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -274,7 +275,7 @@ def expert_shares(E_total: int, E: int) -> tuple[range, ...]:
     ends = [0]
     for e in range(E):
         ends.append(ends[-1] + small + (e < larger))
-    return tuple(range(a, b) for a, b in zip(ends, ends[1:]))
+    return tuple(range(a, b) for a, b in pairwise(ends))
 
 
 def token_shares(n: int, T: int) -> tuple[range, ...]:
