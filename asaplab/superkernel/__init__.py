@@ -1,0 +1,7 @@
+"""The MoE super kernel: one grouped expert MLP for all layers, the layer id read inside the call (section 3.4.2)."""
+
+from asaplab.superkernel.capability import cpu_capability
+from asaplab.superkernel.kernel import grouped_mlp
+from asaplab.superkernel.table import AddressTable, pack
+
+__all__ = ["AddressTable", "cpu_capability", "grouped_mlp", "pack"]
