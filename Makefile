@@ -1,0 +1,52 @@
+# Two commands are enough: `make run` and `make test`. Everything is installed into .venv with pip.
+PYTHON ?= python3
+CONSTRAINTS ?= constraints-ci.txt
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
+SOURCES := pyproject.toml CMakeLists.txt $(CONSTRAINTS) $(shell find asaplab -path '*/native/*' -type f)
+
+.PHONY: install run lab test check docs bench constraints
+
+install: .venv/installed
+
+.venv/installed: $(SOURCES)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "asaplab needs Python 3.11 or newer; set PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing asaplab into .venv (a few minutes the first time)"
+	$(PIP) -e .
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+# the quickstart notebook through papermill on Dask; prints its table and where the report lies
+run: install
+	$(BIN)/asaplab reproduce --only 01 --out runs/quickstart
+
+lab: install
+	$(BIN)/asaplab lab
+
+# browser tests skip themselves where there is no Chromium; tests marked gpu need a CUDA device
+test: .venv/installed-dev
+	$(BIN)/python -m pytest -m 'not gpu'
+
+check: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: .venv/installed-dev
+	$(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+bench: install
+	$(BIN)/asaplab bench primitives
+	$(BIN)/asaplab bench superkernel
+	$(BIN)/asaplab bench engine
+	$(BIN)/asaplab bench twin
+
+# after a deliberate update of the packages in .venv; triton is left to torch, which pins its own
+constraints: .venv/installed-dev
+	$(BIN)/python -m pip list --format=freeze --exclude-editable --disable-pip-version-check \
+	  | sed -e 's/+cpu$$//' | grep -v -E '^(asaplab|pip|setuptools|triton)==' > $(CONSTRAINTS)
