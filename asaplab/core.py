@@ -93,7 +93,7 @@ class Workload:
     seed: int = 0
     source: Mapping[str, Any] = field(default_factory=dict)  # provenance: file, checksum, scales
     excluded: int = 0  # prompts beyond S that were left out before the run
-    block_tokens: int = 512
+    block_tokens: float = 512  # tokens of a prefix block; a fraction after length scaling
     hash_ids: tuple[tuple[int, ...], ...] | None = None
     token_ids: tuple[np.ndarray, ...] | None = None
 
