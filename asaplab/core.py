@@ -312,3 +312,5 @@ class Run:
     excluded: int
     configuration: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    logits: Mapping[int, np.ndarray] | None = None  # of each first token, by request; kept when asked for, never saved
+    kv: Mapping[int, Any] | None = None  # by request: (K_hsd, V_hsd) of every layer; likewise

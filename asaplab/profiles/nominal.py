@@ -1,0 +1,46 @@
+"""The small built-in profile of paced mode: a nominal device whose times follow from the model's operation counts.
+
+Assumed, and only a shape: times are counted operations at ``RATE``, attention has the paper's quadratic term by
+counting too, and the MoE floor stands where the paper measured the inflection, at ``INFLECTION_TOKENS`` tokens in a
+batch (Figure 3b). Paced mode stretches all times by one factor, so only their ratios matter.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from asaplab.profiles.costs import Costs
+
+RATE = 1e12  # operations per second (assumed; cancels in every comparison)
+INFLECTION_TOKENS = 2048  # published: section 2.2.2
+FIXED_SHARE = 0.1  # attention's constant term, as a share of the linear cost of INFLECTION_TOKENS tokens (assumed)
+
+
+class Counted(Protocol):
+    """What a model must tell about itself: operations of one layer."""
+
+    K: int
+    E_total: int
+
+    def attention_flops(self) -> tuple[float, float]:
+        """Multiply-adds times two of the attention stage of a MoE layer: per token, and per squared token."""
+        ...
+
+    def expert_flops(self) -> float:
+        """The same for one (token, expert) row."""
+        ...
+
+
+def nominal_costs(model: Counted, T: int, experts: int) -> Costs:
+    """Costs of one layer on one device, with attention split over T ranks and ``experts`` experts on the device."""
+    per_token, per_square = model.attention_flops()
+    token_s, square_s = per_token / T / RATE, per_square / T / RATE
+    row_s = model.expert_flops() / RATE
+    rows_at_inflection = INFLECTION_TOKENS * model.K * experts / model.E_total
+    return Costs(
+        attention_fixed_s=FIXED_SHARE * INFLECTION_TOKENS * token_s,
+        attention_token_s=token_s,
+        attention_square_s=square_s,
+        moe_floor_s=row_s * rows_at_inflection,
+        moe_row_s=row_s,
+    )
