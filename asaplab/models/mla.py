@@ -1,0 +1,63 @@
+"""Multi-head latent attention (DeepSeek-V3, Kimi-K2), one rank's heads. The cache keeps latents, not heads."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from asaplab.models.config import ModelConfig
+from asaplab.models.context import Context
+from asaplab.models.kv_cache import BLOCK
+from asaplab.models.numerics import linear, rms_norm
+from asaplab.models.policy import Policy
+from asaplab.models.rope import rotate_halves, rotate_pairs
+from asaplab.models.varlen import causal_attention
+from asaplab.models.weights import MlaWeights
+
+_INNER_EPS = 1e-6  # of the norms inside attention, whatever config.json says
+
+
+def mla_attention(
+    layer: int, weights: MlaWeights, x_NH: Tensor, context: Context, config: ModelConfig, policy: Policy
+) -> Tensor:
+    """This rank's part of the attention output, before the sum over ranks: ``partial_NH``."""
+    mla, N = config.mla, x_NH.shape[0]
+    assert mla is not None
+    rotate = rotate_pairs if mla.interleaved else rotate_halves
+    low_NA = linear(x_NH, weights.down_AH)
+    q_NA, latent_NR, key_Nd = low_NA.split([low_NA.shape[1] - mla.kv_rank - mla.rope, mla.kv_rank, mla.rope], dim=1)
+    latent_NR = rms_norm(latent_NR, weights.kv_norm_R, _INNER_EPS, policy)
+    key_Nd = rotate(key_Nd[:, None], context.cos_Nd, context.sin_Nd)[:, 0]
+    if weights.q_up_AR is not None and weights.q_norm_R is not None:
+        q_NA = linear(rms_norm(q_NA, weights.q_norm_R, _INNER_EPS, policy), weights.q_up_AR)
+    q_Nhd = q_NA.reshape(N, -1, config.head_dim)
+    turned_Nhd = rotate(q_Nhd[..., mla.nope :], context.cos_Nd, context.sin_Nd)
+    q_hNd = torch.cat([q_Nhd[..., : mla.nope], turned_Nhd], dim=-1).transpose(0, 1)
+    out_Nhv = torch.empty(N, q_hNd.shape[0], mla.v, dtype=policy.dtype)
+    for part in context.parts:
+        kept = part.cache.append(layer, part.start, (latent_NR[part.rows], key_Nd[part.rows]))
+        end = -(-(part.start + part.last - part.first) // BLOCK) * BLOCK
+        k_hnd, v_hnv = expand(weights, kept[0][:end], kept[1][:end], config)
+        q_h1md = q_hNd[:, None, part.rows]
+        out_h1mv = causal_attention(q_h1md, k_hnd, v_hnv, part.start, config.softmax_scale, policy)
+        out_Nhv[part.rows] = out_h1mv[:, 0].transpose(0, 1)
+    return linear(out_Nhv.view(N, -1), weights.o_HA)
+
+
+def expand(weights: MlaWeights, latent_nR: Tensor, key_nd: Tensor, config: ModelConfig) -> tuple[Tensor, Tensor]:
+    """K_hnd and V_hnv of this rank's heads from the latents and the rotary key that all heads share."""
+    mla, n = config.mla, latent_nR.shape[0]
+    assert mla is not None
+    up_hnA = linear(latent_nR, weights.kv_up_AR).view(n, -1, mla.nope + mla.v).transpose(0, 1)
+    heads = up_hnA.shape[0]
+    k_hnd = torch.empty(heads, n, config.head_dim, dtype=latent_nR.dtype)
+    k_hnd[..., : mla.nope] = up_hnA[..., : mla.nope]
+    k_hnd[..., mla.nope :] = key_nd
+    return k_hnd, up_hnA[..., mla.nope :].contiguous()
+
+
+def mla_shapes(config: ModelConfig) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the latent and the rotary key for one position in the cache."""
+    mla = config.mla
+    assert mla is not None
+    return (1, mla.kv_rank), (1, mla.rope)

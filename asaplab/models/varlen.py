@@ -1,0 +1,74 @@
+"""Causal attention of one sequence in blocks of queries: the cost is that of the sequence's own squared length.
+
+A query at position p reads the keys of all blocks up to its own, masked beyond p. So its arithmetic is fixed by p and
+the keys alone: however a prompt is cut into pieces and whatever else is in the batch, the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from asaplab.models.kv_cache import BLOCK
+from asaplab.models.numerics import ROWS, native_bfloat16
+from asaplab.models.policy import Policy
+
+_SCORES = 1 << 23  # most scores held at once: heads are taken in groups of this many elements
+
+# the additive mask of the queries at positions [first, last) over the first n keys, beyond causality
+Select = Callable[[int, int, int], Tensor]
+
+
+@cache
+def _triangle(dtype: torch.dtype) -> Tensor:
+    return torch.full((BLOCK, BLOCK), float("-inf"), dtype=dtype).triu(1)
+
+
+def causal_attention(
+    q_hgmd: Tensor, k_hnd: Tensor, v_hnv: Tensor, start: int, scale: float, policy: Policy, select: Select | None = None
+) -> Tensor:
+    """Attention of m queries at positions ``start``.. over n cached keys (whole blocks): ``out_hgmv``.
+
+    h KV heads with g query heads each. ``select`` narrows what a query sees (sparse attention).
+    """
+    heads, group, m, _ = q_hgmd.shape
+    work = torch.float32 if policy.dtype == torch.bfloat16 and not native_bfloat16() else policy.dtype
+    k_hnd, v_hnv = k_hnd.to(work), v_hnv.to(work)
+    out_hgmv = torch.empty(heads, group, m, v_hnv.shape[-1], dtype=policy.dtype)
+    for block in range(start // BLOCK * BLOCK, start + m, BLOCK):
+        first, last, n = max(block, start), min(block + BLOCK, start + m), block + BLOCK
+        rows = slice(first - start, last - start)
+        mask_mn = _mask(first, last, block, policy, select)
+        step = max(1, _SCORES // (group * BLOCK * n))
+        for h in range(0, heads, step):
+            part = slice(h, h + step)
+            out_hgmv[part, :, rows] = _block(
+                q_hgmd[part, :, rows].to(work), k_hnd[part, :n], v_hnv[part, :n], mask_mn, scale, policy
+            )
+    return out_hgmv
+
+
+def _mask(first: int, last: int, block: int, policy: Policy, select: Select | None) -> Tensor:
+    """Causality within the queries' own block; with a selection, the mask over all keys."""
+    triangle_mb = _triangle(policy.high)[first - block : last - block]
+    if select is None:
+        return triangle_mb
+    mask_mn = select(first, last, block + BLOCK)
+    mask_mn[:, block:] += triangle_mb
+    return mask_mn
+
+
+def _block(q_hgmd: Tensor, k_hnd: Tensor, v_hnv: Tensor, mask_mn: Tensor, scale: float, policy: Policy) -> Tensor:
+    heads, group, m, d = q_hgmd.shape
+    if m % ROWS:
+        q_hgmd = F.pad(q_hgmd, (0, 0, 0, -m % ROWS))
+    padded = q_hgmd.shape[2]
+    scores = torch.bmm(q_hgmd.reshape(heads, group * padded, d), k_hnd.transpose(1, 2)).to(policy.high).mul_(scale)
+    scores_hgmn = scores.view(heads, group, padded, -1)
+    scores_hgmn[:, :, :m, -mask_mn.shape[1] :] += mask_mn
+    share = torch.softmax(scores, dim=-1).to(v_hnv.dtype)
+    return torch.bmm(share, v_hnv).view(heads, group, padded, -1)[:, :, :m]
