@@ -19,6 +19,7 @@ _LAZY: dict[str, str] = {
     "Transport": "asaplab.core",
     "Workload": "asaplab.core",
     "AsapError": "asaplab.errors",
+    "deploy": "asaplab.engine",
     "named": "asaplab.scheduler",
 }
 __all__ = [*_LAZY, "__version__"]

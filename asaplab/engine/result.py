@@ -100,7 +100,7 @@ class Account:
     def settle(self, kv_ranks: int) -> None:
         """Wait until every device has sent a pulse that is younger than the last first token, and all asked caches."""
         until = time.monotonic() + SETTLE_S
-        pulses = {name: 0 for name in self._inbox.latest}
+        names = list(self._inbox.latest)
         counted: dict[str, int] = defaultdict(int)
 
         def count(message: dict[str, Any]) -> None:
@@ -108,9 +108,9 @@ class Account:
 
         self._inbox.listeners.append(count)
         try:
-            while any(counted[name] < 2 for name in pulses) or self._missing_caches(kv_ranks):
+            while any(counted[name] < 2 for name in names) or self._missing_caches(kv_ranks):
                 if time.monotonic() > until:
-                    late = [name for name in pulses if counted[name] < 2]
+                    late = [name for name in names if counted[name] < 2]
                     raise Stalled(f"waited {SETTLE_S:.0f} s for the last telemetry of {', '.join(late) or 'KV caches'}")
                 self._take_caches()
         finally:

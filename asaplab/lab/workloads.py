@@ -1,0 +1,63 @@
+"""A workload from the common command-line flags: a trace, or Poisson arrivals at a rate."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from asaplab.core import Workload
+from asaplab.errors import InputError
+
+
+def workload_flags(parser: argparse.ArgumentParser, *, S: int, duration_s: float) -> None:
+    """Add --trace or --rps and what scales them."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--trace", help="request trace: Mooncake or Bailian JSONL, Azure or BurstGPT CSV")
+    source.add_argument("--rps", type=float, help="Poisson arrivals at this rate, requests per second")
+    parser.add_argument("--duration", type=float, default=duration_s, help="seconds of arrivals with --rps")
+    parser.add_argument("--limit", type=int, help="take the first LIMIT requests")
+    parser.add_argument("--length-scale", type=float, default=1.0, help="multiply prompt lengths: max(1, round)")
+    parser.add_argument("--time-scale", type=float, default=1.0, help="multiply arrival times")
+    parser.add_argument("--max-batch-tokens", type=int, default=S, help=f"S, the largest batch (default {S})")
+    parser.add_argument("--strict", action="store_true", help="refuse prompts beyond S instead of leaving them out")
+    parser.add_argument("--spread", action="store_true", help="spread arrivals with equal times over the trace's tick")
+
+
+def workload_of(args: argparse.Namespace) -> Workload:
+    """The workload that the flags ask for; prompts that were left out are named once on standard error.
+
+    Raises:
+        InputError: neither --trace nor --rps, or a flag breaks its rule.
+    """
+    from asaplab import workload
+
+    if args.max_batch_tokens < 1:
+        raise InputError(f"--max-batch-tokens is {args.max_batch_tokens}; S must be at least 1")
+    if args.trace is not None:
+        made = workload.read_trace(
+            args.trace,
+            limit=args.limit,
+            length_scale=args.length_scale,
+            time_scale=args.time_scale,
+            max_batch_tokens=args.max_batch_tokens,
+            strict=args.strict,
+            spread=args.spread,
+            seed=args.seed,
+        )
+    elif args.rps is not None:
+        made = workload.poisson(
+            rps=args.rps,
+            duration_s=args.duration if args.limit is None else None,
+            requests=args.limit,
+            seed=args.seed,
+            max_tokens=args.max_batch_tokens,
+            strict=args.strict,
+            length_scale=args.length_scale,
+            time_scale=args.time_scale,
+        )
+    else:
+        raise InputError("no workload was asked for; give --trace FILE or --rps RATE")
+    note = made.source.get("excluded_note")
+    if note:
+        print(f"asaplab: {note}", file=sys.stderr)
+    return made
