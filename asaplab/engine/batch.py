@@ -44,9 +44,9 @@ class KVShelf:
     keep: bool = False
     caches: dict[int, Any] = field(default_factory=dict)
 
-    def of(self, piece: Piece) -> Any:
+    def of(self, piece: Piece, prompt_tokens: int) -> Any:
         if piece.start == 0:
-            self.caches[piece.request] = self.stage.cache()
+            self.caches[piece.request] = self.stage.cache(prompt_tokens)
         return self.caches[piece.request]
 
     def leave(self, piece: Piece) -> Any | None:
@@ -63,7 +63,8 @@ def board(message: dict[str, Any], place: int, stage: AttentionStage, shelf: KVS
     batch = Batch(message["batch"], tuple(Piece(*piece) for piece in message["pieces"]))
     ids = torch.from_numpy(np.frombuffer(message["token_ids"], np.int64).copy())
     tokens = ids.split([piece.tokens for piece in batch.pieces])
-    context = stage.begin(list(tokens), [shelf.of(piece) for piece in batch.pieces])
+    caches = [shelf.of(piece, total) for piece, total in zip(batch.pieces, message["prompt_tokens"])]
+    context = stage.begin(list(tokens), caches)
     flight = Flight(batch, place, context, stage.embed(context), timeline)
     flight.ready_ns = now_ns()
     timeline.mark("host", flight.ready_ns)

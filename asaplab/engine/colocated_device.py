@@ -32,13 +32,7 @@ class ColocatedDevice(AttentionRole):
         super().load()
         s, config = self.spec, self.config
         share = expert_shares(config.E_total, s.instance.E)[s.expert_device]
-        self.table = superkernel.pack(
-            {
-                layer: self.checkpoint.expert_weights(layer, share, self.numbers)
-                for layer in range(config.L)
-                if config.is_moe(layer)
-            }
-        )
+        self.table = superkernel.pack(self.checkpoint.expert_layers(share, self.numbers))
         self.experts = len(share)
         attention, moe = open_segments(s.segments.attention), open_segments(s.segments.moe)
         self.own, self.region = attention[s.index], moe[s.expert_device]

@@ -30,6 +30,7 @@ from asaplab.engine.telemetry import CONTROL, Inbox
 from asaplab.engine.watch import Watch
 from asaplab.errors import DeviceLost, InputError, Stalled
 from asaplab.models.checkpoint import Checkpoint
+from asaplab.models.counts import counts
 from asaplab.models.policy import policy
 from asaplab.primitives.barrier import Barrier
 from asaplab.primitives.group import GroupPort
@@ -302,7 +303,7 @@ def _segments(
 
 
 def _costs(checkpoint: Checkpoint, instance: Instance) -> Costs:
-    return nominal_costs(checkpoint.config, instance.T, math.ceil(checkpoint.config.E_total / instance.E))
+    return nominal_costs(counts(checkpoint.config), instance.T, math.ceil(checkpoint.config.E_total / instance.E))
 
 
 def _warm_up(instance: Instance) -> Workload:

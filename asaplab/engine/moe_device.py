@@ -33,13 +33,7 @@ class MoEDevice(Device):
         checkpoint, numbers = Checkpoint(s.model), policy(s.dtype)
         config = checkpoint.config
         share = expert_shares(config.E_total, s.instance.E)[s.expert_device]
-        self.table = superkernel.pack(
-            {
-                layer: checkpoint.expert_weights(layer, share, numbers)
-                for layer in range(config.L)
-                if config.is_moe(layer)
-            }
-        )
+        self.table = superkernel.pack(checkpoint.expert_layers(share, numbers))
         self.own = Segment.open(s.segments.moe[s.expert_device])
         self.attention = open_segments(s.segments.attention)
         self.port = MoEPort(s.dims, s.expert_device, self.own, self.attention)

@@ -22,6 +22,7 @@ from asaplab import superkernel
 from asaplab.core import Instance
 from asaplab.models.attention_stage import AttentionStage
 from asaplab.models.checkpoint import Checkpoint
+from asaplab.models.counts import counts
 from asaplab.models.policy import Policy
 from asaplab.profiles.costs import Costs
 from asaplab.profiles.nominal import nominal_costs
@@ -59,7 +60,8 @@ def pace_of(checkpoint: Checkpoint, policy: Policy, instance: Instance) -> float
     Measured on this machine, kept in the user's cache directory, and the same for every system on as many devices.
     """
     cores = len(os.sched_getaffinity(0))
-    key = f"{checkpoint.fingerprint}-{policy.dtype}-{instance.D}x{instance.T}+{instance.E}-{cores}"
+    shape = hashlib.sha256((checkpoint.directory / "config.json").read_bytes()).hexdigest()[:16]
+    key = f"{shape}-{policy.dtype}-{instance.D}x{instance.T}+{instance.E}-{cores}"
     place = cache_folder() / "pace" / (hashlib.sha256(key.encode()).hexdigest()[:16] + ".json")
     if place.exists():
         return float(json.loads(place.read_text())["pace"])
@@ -78,14 +80,14 @@ def cache_folder() -> Path:
 def _slowest_ratio(checkpoint: Checkpoint, policy: Policy, instance: Instance) -> float:
     """The larger of measured over nominal time of the two stages, for one middle layer on one thread."""
     config = checkpoint.config
-    costs = nominal_costs(config, instance.T, math.ceil(config.E_total / instance.E))
+    costs = nominal_costs(counts(config), instance.T, math.ceil(config.E_total / instance.E))
     layer = next(layer for layer in range(config.L) if config.is_moe(layer))
     sequences, length = PROBE
     stage = AttentionStage(config, checkpoint.attention_weights(0, instance.T, policy), policy, 0, instance.T)
     ids = [torch.randint(0, config.vocab, (length,)) for _ in range(sequences)]
 
     def attention() -> None:
-        context = stage.begin(ids, [stage.cache() for _ in ids])
+        context = stage.begin(ids, [stage.cache(length) for _ in ids])
         h_NH = stage.embed(context)
         stage.attention(layer, h_NH, context)
         stage.route(layer, h_NH[: len(h_NH) // instance.T])

@@ -16,6 +16,7 @@ from asaplab.core import Batch, Run, Workload
 from asaplab.engine.device import now_ns
 from asaplab.engine.result import Account
 from asaplab.errors import InputError, Stalled
+from asaplab.models.counts import kv_bytes_per_token
 from asaplab.scheduler import Arrival, Deadline, Finished, Start, Step, StepDone, scheduler_of
 from asaplab.scheduler.events import Decision, Event
 from asaplab.workload import prompt, replay
@@ -154,6 +155,7 @@ class Prefill:
         return {
             "batch": batch.id,
             "pieces": [tuple(p) for p in batch.pieces],
+            "prompt_tokens": [len(self.prompts[p.request]) for p in batch.pieces],
             "token_ids": np.concatenate(ids).astype(np.int64).tobytes(),
             "sent_ns": sent_ns,
         }
@@ -183,7 +185,7 @@ def _drain(reports: queue.SimpleQueue) -> None:
 
 
 def _check_kv(live: Deployment, workload: Workload, limit: int) -> None:
-    need = int(workload.tokens.sum()) * live.checkpoint.config.kv_bytes_per_token(live.specs[0].dims.Dsize)
+    need = int(workload.tokens.sum()) * kv_bytes_per_token(live.checkpoint.config, live.specs[0].dims.Dsize)
     if need > limit:
         raise InputError(
             f"keep_kv would hold {need:,} bytes of KV cache, more than kv_limit_bytes = {limit:,}; "

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
+
+import numpy as np
 
 from asaplab.core import Workload
 from asaplab.errors import InputError
@@ -33,6 +36,9 @@ def workload_of(args: argparse.Namespace) -> Workload:
 
     if args.max_batch_tokens < 1:
         raise InputError(f"--max-batch-tokens is {args.max_batch_tokens}; S must be at least 1")
+    for flag, scale in (("--length-scale", args.length_scale), ("--time-scale", args.time_scale)):
+        if not 0 < scale < float("inf"):
+            raise InputError(f"{flag} is {scale}; give a number above 0")
     if args.trace is not None:
         made = workload.read_trace(
             args.trace,
@@ -45,19 +51,26 @@ def workload_of(args: argparse.Namespace) -> Workload:
             seed=args.seed,
         )
     elif args.rps is not None:
-        made = workload.poisson(
-            rps=args.rps,
-            duration_s=args.duration if args.limit is None else None,
-            requests=args.limit,
-            seed=args.seed,
-            max_tokens=args.max_batch_tokens,
-            strict=args.strict,
-            length_scale=args.length_scale,
-            time_scale=args.time_scale,
-        )
+        made = _poisson(args)
     else:
         raise InputError("no workload was asked for; give --trace FILE or --rps RATE")
     note = made.source.get("excluded_note")
     if note:
         print(f"asaplab: {note}", file=sys.stderr)
     return made
+
+
+def _poisson(args: argparse.Namespace) -> Workload:
+    """Poisson arrivals, scaled as a trace would be: the limit S holds for the scaled lengths."""
+    from asaplab import workload
+
+    made = workload.poisson(
+        rps=args.rps,
+        duration_s=args.duration if args.limit is None else None,
+        requests=args.limit,
+        seed=args.seed,
+        max_tokens=max(1, round(args.max_batch_tokens / args.length_scale)),
+        strict=args.strict,
+    )
+    tokens = np.clip(np.rint(made.tokens * args.length_scale), 1, args.max_batch_tokens).astype(np.int64)
+    return dataclasses.replace(made, tokens=tokens, arrival_s=made.arrival_s * args.time_scale)

@@ -17,25 +17,28 @@ FIXED_SHARE = 0.1  # attention's constant term, as a share of the linear cost of
 
 
 class Counted(Protocol):
-    """What a model must tell about itself: operations of one layer."""
+    """What a model must tell about one of its MoE layers: operations, all ranks together."""
 
-    K: int
-    E_total: int
+    @property
+    def attention_per_token(self) -> float: ...
 
-    def attention_flops(self) -> tuple[float, float]:
-        """Multiply-adds times two of the attention stage of a MoE layer: per token, and per squared token."""
-        ...
+    @property
+    def attention_per_square(self) -> float: ...
 
-    def expert_flops(self) -> float:
-        """The same for one (token, expert) row."""
-        ...
+    @property
+    def expert_per_row(self) -> float: ...
+
+    @property
+    def K(self) -> int: ...
+
+    @property
+    def E_total(self) -> int: ...
 
 
 def nominal_costs(model: Counted, T: int, experts: int) -> Costs:
     """Costs of one layer on one device, with attention split over T ranks and ``experts`` experts on the device."""
-    per_token, per_square = model.attention_flops()
-    token_s, square_s = per_token / T / RATE, per_square / T / RATE
-    row_s = model.expert_flops() / RATE
+    token_s, square_s = model.attention_per_token / T / RATE, model.attention_per_square / T / RATE
+    row_s = model.expert_per_row / RATE
     rows_at_inflection = INFLECTION_TOKENS * model.K * experts / model.E_total
     return Costs(
         attention_fixed_s=FIXED_SHARE * INFLECTION_TOKENS * token_s,
