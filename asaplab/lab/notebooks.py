@@ -1,0 +1,84 @@
+"""The numbered notebooks that ship with the package, and the rules they keep."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+
+import asaplab
+from asaplab.errors import InputError
+
+MOST_BYTES = 100_000
+MOST_LINES = 10  # of a function defined in a notebook: longer ones belong into the package
+
+
+def folder() -> Path:
+    """Where the notebooks lie: inside the installed package, or beside it in a source checkout."""
+    package = Path(asaplab.__file__).parent
+    shipped = package / "notebooks"
+    return shipped if shipped.is_dir() else package.parent / "notebooks"
+
+
+def numbered(only: Sequence[str] = ()) -> list[Path]:
+    """The notebooks in order, or those whose number or stem is named in ``only``.
+
+    Raises:
+        InputError: ``only`` names a notebook that does not exist.
+    """
+    every = sorted(folder().glob("[0-9][0-9]_*.ipynb"))
+    chosen = []
+    for name in only:
+        found = [path for path in every if name in (path.stem, path.stem[:2]) or name == path.stem[:2].lstrip("0")]
+        if not found:
+            raise InputError(f"there is no notebook {name!r}; there are {', '.join(path.stem for path in every)}")
+        chosen += found
+    return chosen or every
+
+
+def recipe_of(path: Path) -> str:
+    """The recipe that a notebook begins with: the first argument of its call of ``begin``."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code" and "begin(" in cell.source:
+            for node in ast.walk(ast.parse(cell.source)):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "begin":
+                    return ast.literal_eval(node.args[0])
+    raise InputError(f"notebook {path.name} begins no recipe; call begin(NAME, In, globals()) in its second code cell")
+
+
+def known_parameters(path: Path) -> dict[str, str]:
+    """The parameters of a notebook with the comment that documents each."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if "parameters" in cell.metadata.get("tags", []):
+            lines = [line for line in cell.source.splitlines() if "=" in line.split("#")[0]]
+            return {line.split("=")[0].strip(): line.partition("#")[2].strip() for line in lines}
+    raise InputError(f"notebook {path.name} has no parameters; tag one cell with 'parameters'")
+
+
+def faults(path: Path) -> list[str]:
+    """Every rule of the house that a notebook breaks, one sentence each; none when it is fit to commit."""
+    notebook = nbformat.read(path, as_version=4)
+    found = []
+    if path.stat().st_size > MOST_BYTES:
+        found.append(f"{path.name} has {path.stat().st_size} bytes; {MOST_BYTES} are allowed")
+    for key in sorted({"papermill", "widgets"} & set(notebook.metadata)):
+        found.append(f"{path.name} has {key} metadata; commit notebooks as they were before running")
+    for number, cell in enumerate(notebook.cells, 1):
+        if cell.cell_type != "code":
+            continue
+        who = f"{path.name}, cell {number}"
+        if cell.get("outputs") or cell.get("execution_count") is not None:
+            found.append(f"{who} has outputs; clear them")
+        if set(cell.metadata) - {"tags"}:
+            found.append(f"{who} has metadata {sorted(set(cell.metadata) - {'tags'})}; remove it")
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > MOST_LINES:
+                    found.append(f"{who} defines {node.name} with {lines} lines; {MOST_LINES} are allowed")
+    for name, comment in known_parameters(path).items():
+        if not comment:
+            found.append(f"{path.name}: parameter {name} has no comment")
+    return found

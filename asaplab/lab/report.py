@@ -1,0 +1,119 @@
+"""The report of a batch: one HTML file that needs no network, and claims.json beside it."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from asaplab.lab.campaign import Outcome
+
+_TEMPLATE = Path(__file__).with_name("report.html.j2")
+CLAIM_COLUMNS = ("id", "kind", "role", "published", "predicted", "ci95", "deviation", "basis", "note")
+
+
+def write(out: Path, outcomes: Sequence[Outcome], claims: Sequence[Mapping[str, Any]]) -> tuple[Path, Path]:
+    """Write ``report.html`` and ``claims.json`` into ``out`` from the records that the notebooks left there.
+
+    ``claims`` are rows of the ledger; answers found by notebooks fill the rows that the ledger leaves open.
+    """
+    from plotly.offline import get_plotlyjs
+
+    records = {outcome.name: _record(outcome) for outcome in outcomes}
+    answered = answer(claims, [record for record in records.values() if record])
+    page = jinja2.Environment(autoescape=True).from_string(_TEMPLATE.read_text())
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "claims.json").write_text(json.dumps({"claims": answered}, indent=1))
+    (out / "report.html").write_text(
+        page.render(
+            plotly=get_plotlyjs(),
+            notebooks=[(outcome, records[outcome.name]) for outcome in outcomes],
+            claims=table_html([_row(claim) for claim in answered], "") if answered else "",
+            table=table_html,
+            figure=lambda outcome, entry: _figure_json(Path(outcome.folder) / entry["file"]),
+            provenance=next((record["provenance"] for record in records.values() if record), {}),
+        )
+    )
+    return out / "report.html", out / "claims.json"
+
+
+def answer(claims: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The ledger's rows, with what the notebooks found where they answer a row.
+
+    Anchors stay "input": what goes into a profile proves nothing. Rows that nobody answered say so.
+    """
+    found = {claim: given for record in records for claim, given in record["answers"].items()}
+    rows = []
+    for claim in claims:
+        row = dict(claim)
+        if row["id"] in found and row.get("role") != "anchor":
+            given = found[row["id"]]
+            row |= {"predicted": given["value"], "basis": given["basis"], "note": given["note"]}
+        if row.get("predicted") is None:
+            row |= {"predicted": "not answered yet"}
+        rows.append(row)
+    return rows
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """What a terminal shows at the end: one line a notebook, then the tables named ``summary``."""
+    lines = []
+    for outcome in outcomes:
+        where = f" at cell {outcome.cell}: {outcome.error}" if outcome.status == "failed" else ""
+        lines.append(f"{outcome.status:>6}  {outcome.seconds:7.1f} s  {outcome.name}{where}")
+    for outcome in outcomes:
+        table = (_record(outcome) or {"tables": {}})["tables"].get("summary")
+        if table:
+            lines += ["", table["caption"], table_text(table["rows"])]
+    return "\n".join(lines)
+
+
+def table_html(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
+    """Rows as an HTML table; every text is escaped, numbers keep three figures."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    head = "".join(f"<th>{html.escape(str(column))}</th>" for column in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(_text(row.get(column)))}</td>" for column in columns) + "</tr>"
+        for row in rows
+    )
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f'<table class="asap">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as aligned columns for a terminal."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[str(column) for column in columns]] + [[_text(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, list | tuple):
+        return " to ".join(_text(item) for item in value)
+    return str(value)
+
+
+def _row(claim: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: claim.get(column) for column in CLAIM_COLUMNS}
+
+
+def _record(outcome: Outcome) -> dict[str, Any] | None:
+    try:
+        return json.loads((Path(outcome.folder) / "record.json").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _figure_json(path: Path) -> str:
+    return path.read_text().replace("</", "<\\/")  # a closing tag inside a script would end it
