@@ -71,6 +71,24 @@ class ModelConfig:
     tied: bool = False  # the LM head is the embedding
     fp8_block: tuple[int, int] | None = None  # rows and columns that share a scale in an fp8 checkpoint
 
+    def __post_init__(self) -> None:
+        counts = ("H", "L", "K", "E_total", "I", "dense_I", "heads", "kv_heads", "head_dim", "v_dim", "vocab", "groups")
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise InputError(f"config.json: {name} is {getattr(self, name)}; it must be at least 1")
+        for whole, part in (("heads", "kv_heads"), ("E_total", "groups")):
+            if getattr(self, whole) % getattr(self, part):
+                raise InputError(
+                    f"config.json: {whole} is {getattr(self, whole)} and {part} is {getattr(self, part)}; "
+                    f"{part} must divide {whole}"
+                )
+        choices = self.E_total // self.groups * self.top_groups
+        if self.top_groups > self.groups or choices < self.K:
+            raise InputError(
+                f"config.json: a token chooses {self.K} of {choices} experts in {self.top_groups} of {self.groups} "
+                "groups; it must leave enough to choose from"
+            )
+
     def is_moe(self, layer: int) -> bool:
         return layer not in self.dense_layers
 

@@ -92,7 +92,7 @@ class Reference:
         y_mH = superkernel.grouped_mlp(x_mH, offsets_E1, torch.tensor([layer]), self._table)
         results_mH = torch.empty_like(y_mH)
         results_mH[order_m] = y_mH
-        return results_mH.view(n, K, -1)
+        return results_mH.view(n, K, self.config.H)
 
 
 def sum_in_rank_order(partials: Sequence[Tensor]) -> Tensor:

@@ -23,11 +23,11 @@ def sigmoid_grouped(x_nH: Tensor, weights: RouterWeights, config: ModelConfig, p
     score_nE = linear(x_nH.to(policy.high), weights.gate_EH).sigmoid()
     choice_nE = score_nE if weights.bias_E is None else score_nE + weights.bias_E
     if config.groups > 1:
-        choice_nge = choice_nE.view(n, config.groups, -1)
+        choice_nge = choice_nE.view(n, config.groups, config.E_total // config.groups)
         group_ng = choice_nge.topk(2, dim=-1).values.sum(-1)
         closed_ng = torch.ones_like(group_ng, dtype=torch.bool)
         closed_ng.scatter_(1, group_ng.topk(config.top_groups, dim=-1).indices, False)
-        choice_nE = choice_nge.masked_fill(closed_ng[..., None], float("-inf")).view(n, -1)
+        choice_nE = choice_nge.masked_fill(closed_ng[..., None], float("-inf")).flatten(1)
     expert_ids_nK = choice_nE.topk(config.K, dim=-1).indices
     weights_nK = score_nE.gather(1, expert_ids_nK)
     if config.normalise:

@@ -57,7 +57,8 @@ class SafetensorsFiles:
             return self._handle(self._file_of[name]).get_slice(name)
         except SafetensorError:
             raise InputError(
-                f"{self.directory / self._file_of[name]} lacks tensor {name} although {_INDEX} names it; download it again"
+                f"{self.directory / self._file_of[name]} lacks tensor {name}, which {_INDEX} says it holds; "
+                "download it again"
             ) from None
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:

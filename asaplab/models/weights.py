@@ -92,7 +92,7 @@ def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     if not config.tied:
         shapes["lm_head.weight"] = (V, H)
     for layer in range(config.L):
-        parts = {"input_layernorm": (H,), "post_attention_layernorm": (H,)}
+        parts: dict[str, tuple[int, ...]] = {"input_layernorm": (H,), "post_attention_layernorm": (H,)}
         parts |= {f"self_attn.{k}": v for k, v in _attention_shapes(config).items()}
         if config.is_moe(layer):
             parts["mlp.gate"] = (config.E_total, H)
