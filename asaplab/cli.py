@@ -12,8 +12,8 @@ from typing import Any
 import asaplab
 from asaplab.errors import AsapError
 
-# Each module adds its commands with ``add_parsers``; every command's ``run(args)`` returns plain values, and an
-# optional ``show(result)`` prints them for people.
+# Each module adds its commands with ``add_parsers``; every command's ``run(args)`` returns a dict of plain values, and
+# an optional ``show(result)`` prints them for people.
 COMMANDS = ("asaplab.lab.commands_engine", "asaplab.lab.commands_twin", "asaplab.lab.commands_lab")
 
 
@@ -45,11 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if result is None:
         return 0
+    status = result.pop("exit_status", 0)  # of a command that finished but found something amiss
     if getattr(args, "json", False):
         print(json.dumps(result, allow_nan=False))
     else:
         getattr(args, "show", _show)(result)
-    return 0
+    return status
 
 
 def _show(result: Any, indent: str = "") -> None:

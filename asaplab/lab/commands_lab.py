@@ -20,7 +20,7 @@ def add_parsers(subparsers: Any) -> None:
     reproduce.add_argument("--only", default="", help="numbers of notebooks, as in 05,06 (default: all)")
     reproduce.add_argument("--workers", type=int, default=2, help="notebooks at once (default 2)")
     common(reproduce)
-    reproduce.set_defaults(run=run_reproduce)
+    reproduce.set_defaults(run=run_reproduce, show=show_reproduce)
 
     lab = subparsers.add_parser("lab", help="JupyterLab with the notebooks, a Dask cluster and its dashboard")
     lab.add_argument("--notebooks", type=Path, default=Path("asaplab-notebooks"), help="where your copies go")
@@ -31,11 +31,11 @@ def add_parsers(subparsers: Any) -> None:
 
     doctor = subparsers.add_parser("doctor", help="what works on this machine")
     common(doctor)
-    doctor.set_defaults(run=run_doctor)
+    doctor.set_defaults(run=run_doctor, show=show_doctor)
 
 
 def run_reproduce(args: argparse.Namespace) -> dict[str, Any]:
-    """Notebooks, report.html and claims.json; the returned status is 1 when a notebook failed."""
+    """Notebooks, report.html and claims.json; the exit status is 1 when a notebook failed."""
     from asaplab.lab import campaign, report
 
     if args.workers < 1:
@@ -46,9 +46,6 @@ def run_reproduce(args: argparse.Namespace) -> dict[str, Any]:
     with _Bar(quiet=args.json) as bar:
         outcomes = campaign.execute(jobs, workers=args.workers, progress=bar.cell)
     page, claims = report.write(out, outcomes, _ledger(args.scale, args.seed))
-    if not args.json:
-        print(report.summary(outcomes))
-        print(f"\nreport: {page}")
     failed = sum(outcome.status == "failed" for outcome in outcomes)
     return {
         "notebooks": [asdict(outcome) for outcome in outcomes],
@@ -56,6 +53,15 @@ def run_reproduce(args: argparse.Namespace) -> dict[str, Any]:
         "claims": str(claims),
         "exit_status": 1 if failed else 0,
     }
+
+
+def show_reproduce(result: dict[str, Any]) -> None:
+    """The tables named ``summary``, one line a notebook, and where the report is."""
+    from asaplab.lab.campaign import Outcome
+    from asaplab.lab.report import summary
+
+    print(summary([Outcome(**entry) for entry in result["notebooks"]]))
+    print(f"\nreport: {result['report']}")
 
 
 def run_lab(args: argparse.Namespace) -> dict[str, Any]:
@@ -72,16 +78,19 @@ def run_lab(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_doctor(args: argparse.Namespace) -> dict[str, Any]:
-    """One line a finding; the returned status is 1 when something that is needed is missing."""
+    """What the machine has; the exit status is 1 when something that is needed is missing."""
     from asaplab.lab.doctor import findings
 
     found = findings()
-    if not args.json:
-        marks = {True: "good", False: "MISSING", None: "note"}
-        for finding in found:
-            print(f"{marks[finding.good]:>7}  {finding.topic}: {finding.says}")
     missing = any(finding.good is False for finding in found)
     return {"findings": [finding._asdict() for finding in found], "exit_status": int(missing)}
+
+
+def show_doctor(result: dict[str, Any]) -> None:
+    """One line a finding."""
+    marks = {True: "good", False: "MISSING", None: "note"}
+    for finding in result["findings"]:
+        print(f"{marks[finding['good']]:>7}  {finding['topic']}: {finding['says']}")
 
 
 def _ledger(scale: str, seed: int) -> Sequence[dict[str, Any]]:
