@@ -2,6 +2,7 @@
 
 from asaplab.superkernel.capability import cpu_capability
 from asaplab.superkernel.kernel import grouped_mlp
-from asaplab.superkernel.table import AddressTable, pack
+from asaplab.superkernel.packing import pack
+from asaplab.superkernel.table import AddressTable
 
 __all__ = ["AddressTable", "cpu_capability", "grouped_mlp", "pack"]

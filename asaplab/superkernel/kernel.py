@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 
 from asaplab.errors import InputError
-from asaplab.superkernel import plain
+from asaplab.superkernel import cpu, plain
 from asaplab.superkernel.table import AddressTable
 
-KERNELS = {"plain": plain.grouped_mlp}
+KERNELS = {
+    "plain": plain.grouped_mlp,
+    **dict.fromkeys(("avx2", "avx512", "avx512bf16", "wide"), cpu.grouped_mlp),
+}
 
 
 def grouped_mlp(

@@ -7,11 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from asaplab.errors import InputError
-from asaplab.superkernel.capability import cpu_capability
-
-DTYPES = (torch.float64, torch.float32, torch.bfloat16)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AddressTable:
@@ -38,72 +33,3 @@ class AddressTable:
     def nbytes(self) -> int:
         """Bytes of weights held."""
         return sum(w.numel() * w.element_size() for pair in self.weights.values() for w in pair)
-
-
-def pack(layers: Mapping[int, tuple[torch.Tensor, torch.Tensor]], backend: str = "auto") -> AddressTable:
-    """Lay the expert weights of all layers out for the super kernel.
-
-    Args:
-        layers: for each layer with experts ``(gate_up_e2IH, down_eHI)``, e local experts, the gate's I rows first,
-            then the up projection's. Layers are read one at a time, so a mapping that loads on access never holds
-            two layers. Every layer has the same shapes and dtype (float64, float32 or bfloat16).
-        backend: "auto" takes the fastest kernel for the dtype and machine; "plain" is one linear per expert.
-
-    Raises:
-        InputError: no layers, layers that differ, shapes that do not fit together, or an unknown backend.
-    """
-    if not layers:
-        raise InputError("superkernel.pack got no layers; give at least one layer with experts")
-    if min(layers) < 0:
-        raise InputError(f"superkernel.pack got layer {min(layers)}; layer ids start at 0")
-    chosen = cpu_capability() if backend == "auto" else backend
-    if chosen != "plain":
-        raise InputError(f"superkernel.pack got backend {backend!r}; choose 'auto' or 'plain'")
-    kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-    first: tuple[int, torch.Size, torch.dtype] | None = None
-    for layer in layers:
-        gate_up_e2IH, down_eHI = layers[layer]
-        _check_layer(layer, gate_up_e2IH, down_eHI)
-        first = first or (layer, gate_up_e2IH.shape, gate_up_e2IH.dtype)
-        if (gate_up_e2IH.shape, gate_up_e2IH.dtype) != first[1:]:
-            raise InputError(
-                f"superkernel.pack: layer {layer} is {tuple(gate_up_e2IH.shape)} {gate_up_e2IH.dtype} but layer "
-                f"{first[0]} is {tuple(first[1])} {first[2]}; all layers need one shape and dtype"
-            )
-        kept[layer] = (gate_up_e2IH.contiguous(), down_eHI.contiguous())
-    assert first is not None
-    _, (experts, _, H), dtype = first
-    addresses_Le2 = torch.zeros(max(kept) + 1, experts, 2, dtype=torch.int64)
-    for layer, pair in kept.items():
-        for side, weight in enumerate(pair):
-            step = weight.stride(0) * weight.element_size()
-            addresses_Le2[layer, :, side] = weight.data_ptr() + step * torch.arange(experts)
-    return AddressTable(
-        backend=chosen,
-        dtype=dtype,
-        experts=experts,
-        H=H,
-        I=first[1][1] // 2,
-        addresses_Le2=addresses_Le2,
-        weights=kept,
-    )
-
-
-def _check_layer(layer: int, gate_up_e2IH: torch.Tensor, down_eHI: torch.Tensor) -> None:
-    """Refuse weights of one layer that do not fit together."""
-    if gate_up_e2IH.dim() != 3 or down_eHI.dim() != 3:
-        raise InputError(
-            f"superkernel.pack: layer {layer} has weights of {gate_up_e2IH.dim()} and {down_eHI.dim()} dimensions; "
-            "both need 3: (experts, 2 I, H) and (experts, H, I)"
-        )
-    experts, twice, H = gate_up_e2IH.shape
-    if twice % 2 or down_eHI.shape != (experts, H, twice // 2):
-        raise InputError(
-            f"superkernel.pack: layer {layer} has gate_up {tuple(gate_up_e2IH.shape)} and down "
-            f"{tuple(down_eHI.shape)}; they must be (experts, 2 I, H) and (experts, H, I)"
-        )
-    if gate_up_e2IH.dtype not in DTYPES or down_eHI.dtype != gate_up_e2IH.dtype:
-        raise InputError(
-            f"superkernel.pack: layer {layer} has dtypes {gate_up_e2IH.dtype} and {down_eHI.dtype}; both must be "
-            "one of float64, float32, bfloat16"
-        )

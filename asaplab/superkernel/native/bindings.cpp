@@ -1,0 +1,129 @@
+// asaplab.superkernel._kernels: chooses the instruction set, deals blocks of rows to threads. Raw addresses in and out:
+// the Python side checks shapes and keeps the memory alive.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+#include "kernels.hpp"
+
+namespace nb = nanobind;
+
+namespace {
+
+constexpr int ABI = 1;  // raised with every change that the Python side must know of
+
+bool has(const std::string& set) {
+#ifdef ASAPLAB_X86
+  if (set == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (set == "avx512") return has("avx2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+  if (set == "avx512bf16") return has("avx512") && __builtin_cpu_supports("avx512bf16");
+#endif
+  return set == "wide";
+}
+
+const Kernel& kernel_for(const std::string& set, bool bfloat16) {
+  if (!has(set)) throw std::invalid_argument("this machine has no " + set);
+#ifdef ASAPLAB_X86
+  if (set == "avx2") return bfloat16 ? avx2_bfloat16 : avx2_float32;
+  if (set == "avx512") return bfloat16 ? avx512_bfloat16 : avx512_float32;
+  if (set == "avx512bf16") return bfloat16 ? avx512bf16_bfloat16 : avx512_float32;
+#endif
+  return bfloat16 ? widebf16_bfloat16 : wide_float32;
+}
+
+// One thread's working memory, kept from call to call.
+char* scratch(size_t bytes) {
+  thread_local std::vector<char> memory;
+  if (memory.size() < bytes + 64) memory.resize(bytes + 64);
+  return memory.data() + (64 - (uintptr_t)memory.data() % 64);
+}
+
+// Streaming through weights is bound by address translation as much as by memory; the kernel may refuse silently.
+void prefer_huge_pages(uintptr_t address, size_t bytes) {
+#ifdef __linux__
+  const uintptr_t page = 4096, from = (address + page - 1) / page * page, to = (address + bytes) / page * page;
+  if (to > from) madvise((void*)from, to - from, MADV_HUGEPAGE);
+#endif
+}
+
+// Multiply-adds of a block; its weights count as eight rows more. Below SMALL another thread costs more than it takes.
+int64_t work_of(const Block& block, Shape shape) { return 3 * shape.H * shape.I * (block.rows + 8); }
+constexpr int64_t SMALL = 8 << 20;
+
+enum Answer { DONE = 0, NO_SUCH_LAYER = 1, BAD_OFFSETS = 2 };
+
+int grouped_mlp(const Kernel& kernel, Shape shape, size_t element, uintptr_t x, int64_t x_stride, int64_t m,
+                uintptr_t offsets_at, uintptr_t layer_at, uintptr_t addresses_at, int64_t layers, int64_t experts,
+                uintptr_t out, int64_t out_stride, int threads) {
+  const int64_t* offsets = (const int64_t*)offsets_at;
+  const int64_t layer = *(const int64_t*)layer_at;
+  if (layer < 0 || layer >= layers) return NO_SUCH_LAYER;
+  const uint64_t* addresses = (const uint64_t*)addresses_at + layer * experts * 2;
+  if (!addresses[0]) return NO_SUCH_LAYER;
+  if (offsets[0] != 0 || offsets[experts] != m) return BAD_OFFSETS;
+  for (int64_t e = 0; e < experts; e++)
+    if (offsets[e + 1] < offsets[e]) return BAD_OFFSETS;
+
+  std::vector<Block> blocks;
+  int64_t work = 0;
+  for (int64_t e = 0; e < experts; e++) {
+    const int64_t rows = offsets[e + 1] - offsets[e];
+    const int64_t parts = (rows + kernel.most_rows - 1) / kernel.most_rows;
+    for (int64_t part = 0; part < parts; part++) {
+      const int64_t from = offsets[e] + rows * part / parts, to = offsets[e] + rows * (part + 1) / parts;
+      blocks.push_back({(const char*)x + from * x_stride * element, x_stride, to - from, (const void*)addresses[2 * e],
+                        (const void*)addresses[2 * e + 1], (char*)out + from * out_stride * element, out_stride});
+      work += work_of(blocks.back(), shape);
+    }
+  }
+  std::atomic<size_t> next{0};
+  auto take_blocks = [&] {
+    char* memory = scratch(kernel.scratch_bytes(shape));
+    for (size_t i; (i = next.fetch_add(1)) < blocks.size();) kernel.mlp(shape, blocks[i], memory);
+  };
+  const int64_t workers = work < SMALL ? 1 : std::min<int64_t>(threads, blocks.size());
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < workers; t++) others.emplace_back(take_blocks);
+  take_blocks();
+  for (auto& other : others) other.join();
+  return DONE;
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, module) {
+  module.attr("ABI") = ABI;
+  module.def("has", &has, "Whether this machine runs the instruction set");
+  module.def("prefer_huge_pages", &prefer_huge_pages);
+  module.def("packed_elements", [](const std::string& set, bool bfloat16, int64_t H, int64_t I) {
+    const Kernel& kernel = kernel_for(set, bfloat16);
+    return nb::make_tuple(kernel.packed_gate_up({H, I}), kernel.packed_down({H, I}));
+  });
+  module.def("pack", [](const std::string& set, bool bfloat16, int64_t H, int64_t I, uintptr_t gate_up, uintptr_t down,
+                        uintptr_t packed_gate_up, uintptr_t packed_down) {
+    const Kernel& kernel = kernel_for(set, bfloat16);
+    nb::gil_scoped_release released;
+    kernel.pack_gate_up({H, I}, (const void*)gate_up, (void*)packed_gate_up);
+    kernel.pack_down({H, I}, (const void*)down, (void*)packed_down);
+  });
+  module.def("grouped_mlp",
+             [](const std::string& set, bool bfloat16, int64_t H, int64_t I, uintptr_t x, int64_t x_stride, int64_t m,
+                uintptr_t offsets, uintptr_t layer, uintptr_t addresses, int64_t layers, int64_t experts,
+                uintptr_t out, int64_t out_stride, int threads) {
+               const Kernel& kernel = kernel_for(set, bfloat16);
+               nb::gil_scoped_release released;
+               return grouped_mlp(kernel, {H, I}, bfloat16 ? 2 : 4, x, x_stride, m, offsets, layer, addresses, layers,
+                                  experts, out, out_stride, threads);
+             });
+}
