@@ -4,16 +4,22 @@ Requests join the open batch in queue order. The open batch closes when it reach
 next prompt would take it beyond S, or when its oldest request has waited ``longest_wait_s``. A prompt longer than
 ``solo_tokens`` is a batch of its own and has its DP group to itself. An idle group takes ``in_flight`` closed batches
 at once (refill "pair"; fewer when the oldest has waited long enough), or one for each free place (refill "slot").
-Groups are served in the order in which they became idle.
+The group with the fewest batches is served first, among equals the one that has been free longest. Nobody overtakes a
+long prompt that waits for an idle group, so it is never starved.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from operator import itemgetter
+from typing import TypeAlias
 
 from asaplab.core import Batch, Piece, Request, System
 from asaplab.scheduler.events import Arrival, Decision, Event, Finished, Start
+
+_Entry: TypeAlias = tuple[Batch, float, bool, int]  # batch, arrival of its oldest request, solo, tokens
+_ARRIVAL, _TOKENS = itemgetter(1), itemgetter(3)
 
 
 class AsynchronousScheduler:
@@ -27,7 +33,7 @@ class AsynchronousScheduler:
         self._in_flight, self._by_slot = p.in_flight, p.refill == "slot"
         self._open: list[Request] = []
         self._open_tokens = 0
-        self._closed: deque[tuple[Batch, float, bool]] = deque()  # batch, arrival of its oldest request, solo
+        self._closed: deque[_Entry] = deque()
         self._free: deque[int] = deque(range(groups))  # groups that can take batches, longest idle first
         self._held: list[int] = [0] * groups  # batches in flight
         self._alone: list[bool] = [False] * groups  # a solo batch is in flight
@@ -69,33 +75,34 @@ class AsynchronousScheduler:
     def _append(self, requests: list[Request], tokens: int, *, solo: bool) -> None:
         batch = Batch(self._batches, tuple(Piece(r.id, 0, r.tokens, True) for r in requests))
         self._batches += 1
-        entry = (batch, requests[0].arrival_s, solo)
-        if self._shortest_first:
-            _insert_by(self._closed, entry, key=lambda e: e[0].tokens)
-        else:
-            self._closed.append(entry)
+        entry = (batch, requests[0].arrival_s, solo, tokens)
+        at = bisect_right(self._closed, tokens, key=_TOKENS) if self._shortest_first else len(self._closed)
+        self._closed.insert(at, entry)
 
     # -------------------------------------------------------------- handing out
 
     def _oldest(self) -> float | None:
         if not self._closed:
             return self._open[0].arrival_s if self._open else None
-        oldest = min(e[1] for e in self._closed) if self._shortest_first else self._closed[0][1]
+        oldest = min(map(_ARRIVAL, self._closed)) if self._shortest_first else self._closed[0][1]
         return min(oldest, self._open[0].arrival_s) if self._open else oldest
 
     def _deadline(self) -> float | None:
-        """A wait can only end by time where a group could take the batch."""
+        """A wait can only end by time where a group could take the batch: a long prompt waits for an idle group."""
+        if not self._free or (self._closed and self._closed[0][2]):
+            return None
         oldest = self._oldest()
-        return None if oldest is None or not self._free else oldest + self._wait
+        return None if oldest is None else oldest + self._wait
 
     def _assign(self, now: float) -> list[Decision]:
         decisions: list[Decision] = []
         while self._free:
-            taken = self._take(self._free[0], now)
+            group = min(self._free, key=self._held.__getitem__) if self._by_slot else self._free[0]
+            taken = self._take(group, now)
             if not taken:
                 break
-            group = self._free.popleft()
             self._held[group] += len(taken)
+            self._free.remove(group)
             if self._by_slot and self._held[group] < self._in_flight and not self._alone[group]:
                 self._free.append(group)
             self.waiting -= sum(len(batch.pieces) for batch in taken)
@@ -123,11 +130,3 @@ class AsynchronousScheduler:
         if company < places and not due and not followed_by_solo:
             return ()
         return tuple(self._closed.popleft()[0] for _ in range(company))
-
-
-def _insert_by(entries: deque, entry: tuple, *, key: Callable) -> None:
-    """Insert behind the last entry whose key is not larger: stable, so equals keep their order."""
-    at = len(entries)
-    while at and key(entries[at - 1]) > key(entry):
-        at -= 1
-    entries.insert(at, entry)

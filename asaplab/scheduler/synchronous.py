@@ -1,8 +1,8 @@
 """Balanced lock-step batching: the scheduler of barrier systems, chunked prefill included (section 5.1).
 
-When the last step is done, waiting prompts are dealt out in queue order, each to the DP group with the least load,
-until the group's budget is used up. With ``chunk_tokens`` a prompt advances by at most one chunk a step; what is left
-of it keeps its place at the head of the queue and its group, whose devices hold its KV cache.
+When the last step is done, waiting prompts are dealt out in queue order, each to the DP group with the least load among
+those with room for it, until the budgets are used up. With ``chunk_tokens`` a prompt advances by at most one chunk a
+step; what is left of it keeps its place at the head of the queue and its group, whose devices hold its KV cache.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ class SynchronousScheduler:
         b = system.batching
         if b.balance == "cost" and cost is None:
             raise ValueError("balance 'cost' needs a cost function")
-        self._chunk, self._fill = b.chunk_tokens, b.fill_chunks
-        self._budget = b.chunk_tokens or min(b.budget_tokens, b.max_tokens)
-        self._load: Cost = cost if b.balance == "cost" and cost is not None else lambda tokens, squares: float(tokens)
+        self._chunk = None if b.chunk_tokens is None else min(b.chunk_tokens, b.max_tokens)
+        self._fill = b.fill_chunks
+        self._budget = self._chunk or min(b.budget_tokens, b.max_tokens)
+        self._cost = cost if b.balance == "cost" else None
         self._shortest_first = b.queue == "shortest_first"
         self._groups = groups
         self._queue: list[Request] = []
@@ -54,18 +55,21 @@ class SynchronousScheduler:
         pieces: list[list[Piece]] = [[] for _ in range(self._groups)]
         left: list[Request] = []
         full = False  # queue order is kept: nobody overtakes a prompt that did not fit
-        for request in self._queue:
+        continuing = len(self._home)
+        for at, request in enumerate(self._queue):
+            if full and not continuing:
+                left.extend(self._queue[at:])
+                break
             start = self._done.get(request.id, 0)
             home = self._home.get(request.id)
-            if full and home is None:
+            if home is not None:
+                continuing -= 1
+            elif full:
                 left.append(request)
                 continue
-            group = (
-                home
-                if home is not None
-                else min(range(self._groups), key=lambda g: (self._load(tokens[g], squares[g]), g))
-            )
-            take = self._piece(request.tokens - start, self._budget - tokens[group], empty=not pieces[group])
+            rest = request.tokens - start
+            group = home if home is not None else self._lightest(rest, tokens, squares)
+            take = self._piece(rest, self._budget - tokens[group], empty=not tokens[group])
             if take == 0:
                 full = full or home is None
                 left.append(request)
@@ -83,6 +87,14 @@ class SynchronousScheduler:
         self._queue = left
         self._steps += 1
         return Step(self._steps - 1, tuple(self._batch(p) for p in pieces))
+
+    def _lightest(self, rest: int, tokens: list[int], squares: list[int]) -> int:
+        """The group of least load that has room; with token balance, the one of fewest tokens has the most room."""
+        if self._cost is None:
+            return tokens.index(min(tokens))
+        fits = [g for g, n in enumerate(tokens) if self._piece(rest, self._budget - n, empty=not n)]
+        loads = {g: self._cost(tokens[g], squares[g]) for g in fits}
+        return min(fits, key=loads.__getitem__, default=0)
 
     def _piece(self, rest: int, room: int, *, empty: bool) -> int:
         """Tokens of a prompt that go into this step: none if they do not fit in the group's room."""
