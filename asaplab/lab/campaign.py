@@ -93,7 +93,7 @@ def _on_dask(jobs: Sequence[Job], workers: int, progress: Progress) -> dict[str,
     alone = [job for job in jobs if job.body == "engine"]
     together = [job for job in jobs if job.body == "twin"]
     outcomes: dict[str, Outcome] = {}
-    with local(workers=max(1, min(workers, len(jobs)))) as cluster, Client(cluster, set_as_default=False) as client:
+    with local(workers=max(1, min(workers, len(jobs)))) as cluster, Client(cluster) as client:
         client.subscribe_topic(TOPIC, lambda event: progress(*event[1]))
         for group in [[job] for job in alone] + [together]:
             futures = [client.submit(run_notebook, job, pure=False, retries=0) for job in group]

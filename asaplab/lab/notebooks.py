@@ -11,6 +11,7 @@ import nbformat
 import asaplab
 from asaplab.errors import InputError
 
+INDEX = "00_index"  # links to the others; nothing to run
 MOST_BYTES = 100_000
 MOST_LINES = 10  # of a function defined in a notebook: longer ones belong into the package
 
@@ -28,7 +29,7 @@ def numbered(only: Sequence[str] = ()) -> list[Path]:
     Raises:
         InputError: ``only`` names a notebook that does not exist.
     """
-    every = sorted(folder().glob("[0-9][0-9]_*.ipynb"))
+    every = [path for path in sorted(folder().glob("[0-9][0-9]_*.ipynb")) if path.stem != INDEX]
     chosen = []
     for name in only:
         found = [path for path in every if name in (path.stem, path.stem[:2]) or name == path.stem[:2].lstrip("0")]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from asaplab.errors import InputError
+from asaplab.lab.commands_engine import parse_attention
 
 # The rates of Figure 12 as far as the twin needs them to show the knee of each system.
 RATES = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0)
@@ -31,6 +32,11 @@ class Recipe:
 
     def __getitem__(self, name: str) -> Any:
         return self.settings[name]
+
+    @property
+    def attention(self) -> tuple[int, int]:
+        """(D, T) of the setting ``attention``, which is written as DxT."""
+        return parse_attention(self.settings["attention"])
 
 
 def _recipe(name: str, notebook: str, body: Any, scale: str, changes: Mapping[str, Any], **settings: Any) -> Recipe:
@@ -65,8 +71,11 @@ def _at(scale: str, smoke: Any, paper: Any) -> Any:
     return paper if scale == "paper" else smoke
 
 
-# The engine's instance on a laptop, and the paper's on the twin.
-_SMALL = {"model": "tiny-deepseek-v3", "attention": "2x1", "experts": 2, "mode": "paced"}
+# On a laptop: prompts of the paper's distribution, a twentieth as long. On the twin: the paper's own instance.
+_SMALL = {"model": "tiny-deepseek-v3", "attention": "2x1", "experts": 2, "mode": "paced", "trace": ""} | {
+    "length_scale": 0.05,
+    "time_scale": 1.0,
+}
 _PAPER = {"model": "deepseek-v3.2", "profile": "cloudmatrix384", "attention": "4x4", "experts": 16}
 
 

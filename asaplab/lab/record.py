@@ -38,6 +38,7 @@ class Record:
     """The results of one run of a recipe, written to ``recipe.out`` as they come."""
 
     recipe: Recipe
+    live: bool = True  # somebody may be watching; papermill's runs have no one to move a slider
     tables: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
@@ -85,7 +86,8 @@ def begin(name: str, history: Sequence[str], namespace: Mapping[str, Any]) -> Re
     Raises:
         InputError: a parameter that the recipe does not have, or a value of the wrong kind.
     """
-    return Record(recipe=recipe(name, **parameters(history, namespace)))
+    live = not any(source.startswith("# Parameters") for source in history)  # the cell that papermill injects
+    return Record(recipe=recipe(name, **parameters(history, namespace)), live=live)
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 _LAZY = {
+    "busy_window": "asaplab.show.window",
     "gantt": "asaplab.show.pipeline",
     "ttft_by_length": "asaplab.show.ttft",
     "ttft_over_rps": "asaplab.show.ttft",

@@ -20,6 +20,7 @@ from asaplab.core import TTFT_PARTS, Run
 from asaplab.observe.spans import natural, spans_of
 from asaplab.show.pipeline import gantt
 from asaplab.show.style import PART_COLOURS, SERIES
+from asaplab.show.window import busy_window
 
 KINDS = (*TTFT_PARTS, "idle")
 _CODE = {kind: i for i, kind in enumerate(KINDS)}
@@ -115,7 +116,9 @@ class LivePipeline(anywidget.AnyWidget):
         if made is None or self._run is None:
             return made
         bundle = made[0] if isinstance(made, tuple) else made
-        bundle["application/vnd.plotly.v1+json"] = _still(self._run)
+        bundle["application/vnd.plotly.v1+json"] = gantt(
+            self._run, busy_window(self._run, _STILL_BARS)
+        ).to_plotly_json()
         return made
 
 
@@ -123,24 +126,11 @@ def _label(track: tuple[str, str]) -> str:
     return track[0] if track[1] == "compute" else f"{track[0]} · {track[1]}"
 
 
-def _still(run: Run) -> dict[str, Any]:
-    return gantt(run, still_window(run)).to_plotly_json() if len(spans_of(run)["start_s"]) else {"data": []}
-
-
-def still_window(run: Run, bars: int = _STILL_BARS) -> tuple[float, float]:
-    """From the first span on for as long as that many bars last (s)."""
-    spans = spans_of(run)
-    if not len(spans["start_s"]):
-        return 0.0, 1.0
-    ends = np.sort(spans["end_s"])
-    return float(spans["start_s"].min()), float(ends[min(bars, len(ends)) - 1])
-
-
 def pipeline(run: Run, *, live: bool, window_s: float, speed: float = 0.02) -> Any:
     """A run in slow motion where somebody can watch (``live``), else its still figure over the same window."""
     if live:
         return LivePipeline().show(run, window_s=window_s, speed=speed)
-    start, _ = still_window(run)
+    start, _ = busy_window(run)
     return gantt(run, (start, start + window_s))
 
 

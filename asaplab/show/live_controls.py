@@ -65,3 +65,35 @@ def controls(
         widget.observe(change, names="value")
     change()
     return ipywidgets.VBox([ipywidgets.HBox([system, rate]), ipywidgets.HBox(switches), says])
+
+
+def rate(send: Callable[[float], str], *, value: float, most: float = 40.0) -> Any:
+    """A slider that calls ``send`` with its rate (requests/s) and shows the sentence that comes back."""
+    slider = ipywidgets.FloatSlider(
+        value=value, min=0.5, max=most, step=0.5, description="requests/s", continuous_update=False
+    )
+    slider.add_class("asap-rate")
+    says = ipywidgets.HTML()
+    says.add_class("asap-says")
+
+    def change(moved: Any) -> None:
+        try:
+            says.value = send(moved["new"])
+        except AsapError as error:
+            says.value = f"<b>{error}</b>"
+
+    slider.observe(change, names="value")
+    return ipywidgets.VBox([slider, says])
+
+
+def action(label: str, call: Callable[[], Any]) -> Any:
+    """A button that works once."""
+    button = ipywidgets.Button(description=label, layout={"width": "max-content"})
+
+    def press(_: Any) -> None:
+        button.disabled = True
+        call()
+        button.description = f"{label}: done"
+
+    button.on_click(press)
+    return button
