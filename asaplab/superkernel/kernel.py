@@ -8,8 +8,19 @@ from asaplab.errors import InputError
 from asaplab.superkernel import cpu, plain
 from asaplab.superkernel.table import AddressTable
 
+
+def _triton(
+    x_mH: torch.Tensor, offsets_E1: torch.Tensor, layer: torch.Tensor, table: AddressTable, out_mH: torch.Tensor
+) -> None:
+    """Triton is imported with the first call that needs it."""
+    from asaplab.superkernel import gpu
+
+    gpu.grouped_mlp(x_mH, offsets_E1, layer, table, out_mH)
+
+
 KERNELS = {
     "plain": plain.grouped_mlp,
+    "triton": _triton,
     **dict.fromkeys(("avx2", "avx512", "avx512bf16", "wide"), cpu.grouped_mlp),
 }
 
@@ -27,13 +38,15 @@ def grouped_mlp(
 
     Args:
         x_mH: rows sorted by local expert; m may be 0.
-        offsets_E1: int64 on the CPU, rows ``[offsets[e], offsets[e + 1])`` belong to expert e; experts may have none.
-        layer: int64 tensor of one element, read inside the kernel.
+        offsets_E1: int64 on the CPU (Triton: on x's device); rows ``[offsets[e], offsets[e + 1])`` belong to expert e,
+            possibly none.
+        layer: int64 tensor of one element beside the offsets, read inside the kernel.
         table: the weights of all layers, from ``pack``.
         out: (m, H) of the table's dtype to write to; new memory if not given.
 
     Raises:
         InputError: shapes or dtypes do not fit the table, offsets do not cover the rows, or the layer has no experts.
+            (Triton reads the last two on the device and cannot raise: see ``superkernel.gpu``.)
     """
     m = x_mH.shape[0]
     if x_mH.dim() != 2 or x_mH.shape[1] != table.H or x_mH.dtype != table.dtype:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Mapping
 
 import torch
@@ -22,8 +24,8 @@ def pack(layers: Mapping[int, tuple[torch.Tensor, torch.Tensor]], backend: str =
             then the up projection's. Layers are read one at a time, so a mapping that loads on access never holds
             two layers. Every layer has the same shapes and dtype (float64, float32 or bfloat16).
         backend: "auto" takes the fastest kernel for the dtype and machine; "plain" (one linear per expert, keeps the
-            tensors as given), "avx2", "avx512", "avx512bf16" and "wide" (portable) are the CPU's. Native kernels keep
-            a reordered copy; drop yours.
+            tensors as given) runs everywhere; "triton" is CUDA's (keeps the tensors too); "avx2", "avx512",
+            "avx512bf16" and "wide" (portable) are the CPU's and keep a reordered copy: drop yours.
 
     Raises:
         InputError: no layers, layers that differ, shapes that do not fit together, or an unknown backend.
@@ -40,13 +42,13 @@ def pack(layers: Mapping[int, tuple[torch.Tensor, torch.Tensor]], backend: str =
         _check_layer(layer, gate_up_e2IH, down_eHI)
         if first is None:
             first = (layer, gate_up_e2IH.shape, gate_up_e2IH.dtype)
-            chosen = _choose(backend, gate_up_e2IH.dtype)
+            chosen = _choose(backend, gate_up_e2IH)
         if (gate_up_e2IH.shape, gate_up_e2IH.dtype) != first[1:]:
             raise InputError(
                 f"superkernel.pack: layer {layer} is {tuple(gate_up_e2IH.shape)} {gate_up_e2IH.dtype} but layer "
                 f"{first[0]} is {tuple(first[1])} {first[2]}; all layers need one shape and dtype"
             )
-        if chosen == "plain":
+        if chosen in ("plain", "triton"):
             kept[layer] = (gate_up_e2IH.contiguous(), down_eHI.contiguous())
         else:
             kept[layer] = cpu.pack(chosen, gate_up_e2IH, down_eHI)
@@ -63,19 +65,33 @@ def pack(layers: Mapping[int, tuple[torch.Tensor, torch.Tensor]], backend: str =
         experts=experts,
         H=H,
         I=first[1][1] // 2,
-        addresses_Le2=addresses_Le2,
+        addresses_Le2=addresses_Le2.to(kept[first[0]][0].device),
         weights=kept,
     )
 
 
-def _choose(backend: str, dtype: torch.dtype) -> str:
-    """The kernel for these weights."""
+def _choose(backend: str, weight: torch.Tensor) -> str:
+    """The kernel for weights like this one."""
+    float64, cuda = weight.dtype == torch.float64, weight.is_cuda
     if backend == "auto":
-        return "plain" if dtype == torch.float64 else cpu_capability()
-    if backend not in ASCENDING + BY_NAME_ONLY or not runs_here(backend):
-        able = ", ".join(kernel for kernel in ASCENDING + BY_NAME_ONLY if runs_here(kernel))
-        raise InputError(f"superkernel.pack got backend {backend!r}; choose 'auto' or one that runs here: {able}")
-    if dtype == torch.float64 and backend != "plain":
+        if float64:
+            return "plain"
+        if cuda:
+            return "triton" if importlib.util.find_spec("triton") else "plain"
+        return cpu_capability()
+    native = ASCENDING[1:] + BY_NAME_ONLY
+    if backend not in ("plain", "triton", *native):
+        raise InputError(
+            f"superkernel.pack got backend {backend!r}; choose one of auto, plain, triton, {', '.join(native)}"
+        )
+    if backend in native and (cuda or not runs_here(backend)):
+        where = "CUDA tensors" if cuda else "this machine or installation"
+        raise InputError(f"superkernel.pack: kernel {backend!r} does not run on {where}; choose 'auto'")
+    if backend == "triton" and not importlib.util.find_spec("triton"):
+        raise InputError("superkernel.pack: backend 'triton' needs the triton package; install it or choose 'auto'")
+    if backend == "triton" and not cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        raise InputError("superkernel.pack: backend 'triton' needs weights on a CUDA device; choose 'auto'")
+    if float64 and backend != "plain":
         raise InputError(f"superkernel.pack got float64 weights and backend {backend!r}; choose 'auto' or 'plain'")
     return backend
 
