@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import json
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"asaplab {asaplab.__version__}")
     subparsers = top.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
+        if importlib.util.find_spec(module) is None:
+            continue
         importlib.import_module(module).add_parsers(subparsers)
     return top
 

@@ -1,18 +1,18 @@
 """A Dask cluster with one worker process a device, on this machine.
 
-Workers come from a fork server that has torch loaded already: a device then starts in a tenth of a second and shares
-torch's pages with the others. Dask's own restarting, stealing and rebalancing are off: a device is not replaceable
+Dask's own restarting, stealing and rebalancing are off: a device is not replaceable
 in the middle of a run, and the parent decides what a lost one means.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterable
 
 import dask
 import distributed.utils
 from distributed import Nanny, Scheduler, SpecCluster
+
+from asaplab.engine.forks import main_left_alone, start_fork_server
 
 CONFIGURATION = {
     "distributed.worker.multiprocessing-method": "forkserver",
@@ -25,7 +25,6 @@ CONFIGURATION = {
     "distributed.admin.log-length": 1000,
     "distributed.scheduler.preload": ["asaplab.engine.telemetry"],
 }
-PRELOADED = ("numpy", "torch", "distributed", "distributed.nanny", "distributed.worker", "asaplab.engine.plugin")
 
 
 class OneLife(Nanny):
@@ -36,19 +35,13 @@ class OneLife(Nanny):
             await self.close(reason="device process ended")
 
 
-def preload_fork_server() -> None:
-    """Tell the fork server what to import before its first fork; later calls change nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOADED))
-    distributed.utils._forkserver_preload_set = True  # distributed would replace the list by its own
-
-
 def start_cluster(devices: Iterable[tuple[str, str]], *, dashboard: str = "127.0.0.1:0") -> SpecCluster:
     """A running cluster with a worker for every (name, role); everything binds to loopback.
 
     Each worker offers one unit of the resource that its role names, so that other work can be kept off devices.
     """
-    preload_fork_server()
+    start_fork_server()
+    distributed.utils._forkserver_preload_set = True  # distributed would replace the list of preloads by its own
     options = {
         "nthreads": 1,
         "memory_limit": 0,
@@ -60,7 +53,7 @@ def start_cluster(devices: Iterable[tuple[str, str]], *, dashboard: str = "127.0
     }
     workers = {name: {"cls": OneLife, "options": {**options, "resources": {role.upper(): 1}}} for name, role in devices}
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": dashboard}}
-    with dask.config.set(CONFIGURATION):
+    with dask.config.set(CONFIGURATION), main_left_alone():
         return SpecCluster(
             workers=workers, scheduler=scheduler, name="asaplab", silence_logs=50, shutdown_on_close=True
         )
