@@ -23,7 +23,7 @@ CONFIGURATION = {
     "distributed.scheduler.allowed-failures": 0,
     "distributed.comm.timeouts.connect": "30s",
     "distributed.admin.log-length": 1000,
-    "distributed.scheduler.preload": ["asaplab.engine.telemetry"],
+    "distributed.scheduler.preload": ["asaplab.engine.telemetry", "asaplab.show.dashboard"],
 }
 
 

@@ -96,7 +96,17 @@ def dask_setup(scheduler: Any) -> None:
 
     scheduler.stream_handlers[TELEMETRY] = hear
     scheduler.add_plugin(_cells(recent), name="asap-cells", idempotent=True)
-    add_pages(scheduler)
+    _name_in_navigation(scheduler)
+
+
+def _name_in_navigation(scheduler: Any) -> None:
+    try:
+        from distributed.dashboard.scheduler import template_variables
+    except ImportError:
+        return
+    pages = template_variables(scheduler)["pages"]  # a memoized list: the navigation bar of every page
+    if "asap" not in pages:
+        pages.insert(0, "asap")
 
 
 def _cells(recent: Recent) -> Any:
@@ -113,17 +123,24 @@ def _cells(recent: Recent) -> Any:
     return Cells()
 
 
-def add_pages(scheduler: Any) -> None:
-    """Insert /asap and the single panes into the scheduler's dashboard, where it has one."""
-    try:
-        from distributed.dashboard.scheduler import applications, template_variables
-    except ImportError:  # a scheduler without bokeh has no dashboard to extend
-        return
-    from asaplab.show.dashboard_page import page, pane
+def _page(name: str) -> Any:
+    def serve(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
+        from asaplab.show.dashboard_page import serve_page
 
-    applications["/asap"] = page
+        serve_page(name, scheduler.asap_recent, extra, doc)
+
+    return serve
+
+
+def add_pages() -> None:
+    """Insert /asap and the single panes into dask's list of pages; a scheduler reads it while it is constructed."""
+    try:
+        from distributed.dashboard.scheduler import applications
+    except ImportError:  # without bokeh there is no dashboard to extend
+        return
+    applications["/asap"] = _page("all")
     for name in ("utilization", "queues", "pipeline"):
-        applications[f"/individual-asap-{name}"] = pane(name)
-    pages = template_variables(scheduler)["pages"]  # a memoized list: the navigation bar of every page
-    if "asap" not in pages:
-        pages.insert(0, "asap")
+        applications[f"/individual-asap-{name}"] = _page(name)
+
+
+add_pages()  # on import: when dask_setup runs, the dashboard stands already

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from bokeh.core.properties import without_property_validation
 from bokeh.layouts import column, row
-from bokeh.models import ColumnDataSource, Div, FactorRange, HoverTool, Range1d
+from bokeh.models import ColumnDataSource, DataRange1d, Div, FactorRange, HoverTool, Range, Range1d
 from bokeh.plotting import figure
 from distributed.dashboard.components import DashboardComponent, add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 
 from asaplab.show.dashboard import Recent
+from asaplab.show.style import PART_COLOURS
 
 PERIOD_MS = 250
 MOST_BARS = 4000
-ROLES = {"attention": "#4269d0", "moe": "#3ca951", "colocated": "#a463f2"}
-KINDS = {
-    "attention": "#4269d0",
-    "tp": "#9498a0",
-    "dispatch": "#efb118",
-    "moe": "#3ca951",
-    "combine": "#ff725c",
-    "barrier_wait": "#d62728",
-    "host": "#6cc5b0",
-}
+ROLES = {"attention": PART_COLOURS["attention"], "moe": PART_COLOURS["moe"], "colocated": PART_COLOURS["dispatch"]}
+OTHER = PART_COLOURS["host"]
 
 
 class Panes(DashboardComponent):
@@ -42,11 +34,10 @@ class Panes(DashboardComponent):
         self.rows = FactorRange(*reversed(self.known))
         self.numbers = Div(text="", sizing_mode="stretch_width")
         self.utilization = self._columns("busy share of each device", "busy", Range1d(0, 1))
-        self.queues = self._columns("waiting at each device (batches or regions)", "depth", None)
+        self.queues = self._columns("waiting at each device (batches or regions)", "depth", DataRange1d(start=0))
         self.pipeline = self._timeline()
 
-    def _columns(self, title: str, value: str, y_range: Range1d | None) -> Any:
-        more = {"y_range": y_range} if y_range else {}
+    def _columns(self, title: str, value: str, y_range: Range) -> Any:
         shown = figure(
             title=title,
             x_range=self.factors,
@@ -55,7 +46,7 @@ class Panes(DashboardComponent):
             toolbar_location=None,
             sizing_mode="stretch_width",
             name=f"asap-{value}",
-            **more,
+            y_range=y_range,
         )
         shown.vbar(x="device", top=value, width=0.8, color="color", source=self.devices)
         shown.xaxis.major_label_orientation = 0.8
@@ -91,7 +82,7 @@ class Panes(DashboardComponent):
             "device": devices,
             "busy": [float(message["busy"]) for message in latest],
             "depth": [int(message["depth"]) for message in latest],
-            "color": [ROLES.get(message["role"], "#9498a0") for message in latest],
+            "color": [ROLES.get(message["role"], OTHER) for message in latest],
         }
         newest, spans = self.recent.window()
         shown = [span for span in spans if span[2] != "idle"][-MOST_BARS:]
@@ -99,7 +90,7 @@ class Panes(DashboardComponent):
             "device": [span[0] for span in shown],
             "left": [span[5] - newest for span in shown],
             "right": [span[6] - newest for span in shown],
-            "color": [KINDS.get(span[2], "#9498a0") for span in shown],
+            "color": [PART_COLOURS.get(span[2], OTHER) for span in shown],
             "what": [f"{span[2]}, batch {span[3]}, layer {span[4]}" for span in shown],
             "ms": [1e3 * (span[6] - span[5]) for span in shown],
             "tokens": [span[7] for span in shown],
@@ -121,28 +112,17 @@ class Panes(DashboardComponent):
         return numbers + cells + (f"<div>silent: {', '.join(silent)}</div>" if silent else "")
 
 
-def page(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
-    """The whole page at /asap."""
-    panes = Panes(scheduler.asap_recent)
-    columns = row(panes.utilization, panes.queues, sizing_mode="stretch_width")
-    _serve(doc, extra, panes, column(panes.numbers, columns, panes.pipeline, sizing_mode="stretch_width"))
-
-
-def pane(name: str) -> Callable[[Any, dict[str, Any], Any], None]:
-    """One pane alone, as JupyterLab's Dask extension lays them out."""
-
-    def serve(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
-        panes = Panes(scheduler.asap_recent)
-        _serve(doc, extra, panes, getattr(panes, name))
-
-    return serve
-
-
-def _serve(doc: Any, extra: dict[str, Any], panes: Panes, root: Any) -> None:
+def serve_page(name: str, recent: Recent, extra: dict[str, Any], doc: Any) -> None:
+    """Fill a document with one pane ("utilization", "queues", "pipeline") or with "all" of them."""
+    panes = Panes(recent)
+    if name == "all":
+        columns = row(panes.utilization, panes.queues, sizing_mode="stretch_width")
+        doc.add_root(column(panes.numbers, columns, panes.pipeline, sizing_mode="stretch_width"))
+    else:
+        doc.add_root(getattr(panes, name))
     panes.update()
     add_periodic_callback(doc, panes, PERIOD_MS)
     doc.title = "asaplab"
-    doc.add_root(root)
     doc.theme = BOKEH_THEME
     doc.template = env.get_template("simple.html")
     doc.template_variables.update(extra)
