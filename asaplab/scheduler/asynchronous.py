@@ -50,6 +50,8 @@ class AsynchronousScheduler:
                 self._alone[group] = False
             if group not in self._free and (self._by_slot or self._held[group] == 0) and not self._alone[group]:
                 self._free.append(group)
+        if not self._free:
+            return [], None
         return self._assign(now), self._deadline()
 
     # -------------------------------------------------------------- batching
