@@ -36,7 +36,10 @@ check: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# the gallery is the notebooks as they run here and now
 docs: .venv/installed-dev
+	PLOTLY_RENDERER=notebook $(BIN)/asaplab reproduce --scale smoke --out docs/_build/batch
+	rm -rf docs/gallery && mkdir -p docs/gallery && cp docs/_build/batch/*/[0-9][0-9]_*.ipynb docs/gallery/
 	$(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
