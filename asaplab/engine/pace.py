@@ -108,6 +108,7 @@ def _slowest_ratio(checkpoint: Checkpoint, policy: Policy, instance: Instance) -
 
 
 def _best(work: Callable[[], None], repeats: int = 5) -> float:
+    """Processor time of the fastest repeat: what else runs on the machine must not stretch the clock."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -115,9 +116,9 @@ def _best(work: Callable[[], None], repeats: int = 5) -> float:
             work()
             times = []
             for _ in range(repeats):
-                start = time.perf_counter()
+                start = time.thread_time()
                 work()
-                times.append(time.perf_counter() - start)
+                times.append(time.thread_time() - start)
     finally:
         torch.set_num_threads(threads)
     return min(times)

@@ -12,7 +12,6 @@ class Counts:
     """Operations (a multiply-add is two) of one MoE layer, all ranks together."""
 
     attention_per_token: float  # projections, router, shared expert
-    attention_per_square: float  # scores and weighted values of a causal prompt, per squared length
     expert_per_row: float  # one (token, expert) row
     K: int
     E_total: int
@@ -33,7 +32,6 @@ def counts(config: ModelConfig) -> Counts:
     shared = 3 * c.H * c.shared_I + c.H * c.E_total
     return Counts(
         attention_per_token=2.0 * (weights + shared),
-        attention_per_square=1.0 * c.heads * (c.head_dim + c.v_dim),  # half of the square is masked
         expert_per_row=6.0 * c.H * c.I,
         K=c.K,
         E_total=c.E_total,

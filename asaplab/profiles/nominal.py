@@ -1,8 +1,9 @@
-"""The small built-in profile of paced mode: a nominal device whose times follow from the model's operation counts.
+"""The small built-in profile of paced mode: a nominal device with the paper's shape and the model's proportions.
 
-Assumed, and only a shape: times are counted operations at ``RATE``, attention has the paper's quadratic term by
-counting too, and the MoE floor stands where the paper measured the inflection, at ``INFLECTION_TOKENS`` tokens in a
-batch (Figure 3b). Paced mode stretches all times by one factor, so only their ratios matter.
+How attention and experts weigh against each other is counted from the model (operations at ``RATE``). The shape over
+lengths and tokens is the paper's: the quadratic term of attention equals the linear one at ``EQUAL_TOKENS`` tokens, and
+the MoE floor ends at ``INFLECTION_TOKENS`` tokens in a batch. Paced mode stretches all times by one factor, so only
+their ratios matter.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from asaplab.profiles.costs import Costs
 
 RATE = 1e12  # operations per second (assumed; cancels in every comparison)
 INFLECTION_TOKENS = 2048  # published: section 2.2.2
+EQUAL_TOKENS = 8900  # derived: 1 x 32k costs 4.2 times 32 x 1k (section 2.2.1) if there is no constant
 FIXED_SHARE = 0.1  # attention's constant term, as a share of the linear cost of INFLECTION_TOKENS tokens (assumed)
 
 
@@ -21,9 +23,6 @@ class Counted(Protocol):
 
     @property
     def attention_per_token(self) -> float: ...
-
-    @property
-    def attention_per_square(self) -> float: ...
 
     @property
     def expert_per_row(self) -> float: ...
@@ -37,13 +36,13 @@ class Counted(Protocol):
 
 def nominal_costs(model: Counted, T: int, experts: int) -> Costs:
     """Costs of one layer on one device, with attention split over T ranks and ``experts`` experts on the device."""
-    token_s, square_s = model.attention_per_token / T / RATE, model.attention_per_square / T / RATE
+    token_s = model.attention_per_token / T / RATE
     row_s = model.expert_per_row / RATE
     rows_at_inflection = INFLECTION_TOKENS * model.K * experts / model.E_total
     return Costs(
         attention_fixed_s=FIXED_SHARE * INFLECTION_TOKENS * token_s,
         attention_token_s=token_s,
-        attention_square_s=square_s,
+        attention_square_s=token_s / EQUAL_TOKENS,
         moe_floor_s=row_s * rows_at_inflection,
         moe_row_s=row_s,
     )
