@@ -50,7 +50,7 @@ def ttft_parts(runs: Mapping[str, Run], bins: Sequence[int] = FIGURE_15_BINS) ->
             )
             shown.add(part)
     figure.update_layout(barmode="stack", bargap=0.25)
-    figure.update_xaxes(title="prompt length (tokens)", type="category")
+    figure.update_xaxes(title="prompt length (tokens)", type="category", showgrid=False)
     figure.update_yaxes(title="mean TTFT (s)", col=1)
     dress(figure, "Where the time to first token goes", height=500)
     figure.update_layout(margin_t=130, legend_y=1.08)
@@ -79,6 +79,6 @@ def utilization(runs: Mapping[str, Run]) -> go.Figure:
             hovertemplate="%{x}: busy %{y:.1f}% of the time<extra>" + name + "</extra>",
         )
     figure.update_layout(barmode="group", bargap=0.35)
-    figure.update_xaxes(title="role")
+    figure.update_xaxes(title="role", showgrid=False)
     figure.update_yaxes(title="busy (%)", range=[0, 100])
     return dress(figure, "Utilization by role", height=400)

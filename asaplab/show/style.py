@@ -59,6 +59,7 @@ def dress(figure: go.Figure, title: str, *, height: int = 460) -> go.Figure:
         margin={"l": 70, "r": 24, "t": 96, "b": 60},
         legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "bgcolor": CLEAR},
         hoverlabel={"font": {"size": 13}},
+        modebar={"bgcolor": CLEAR, "color": INK},
     )
     figure.update_xaxes(automargin=True, **axis)
     figure.update_yaxes(automargin=True, **axis)
