@@ -248,7 +248,7 @@ class System:
 class Instance:
     """The devices of one prefill instance: D x T attention devices and E MoE devices (section 3.1).
 
-    A colocated system uses the same D*T + E devices for both stages.
+    A colocated system runs both stages on every device: D * T and E then count the same devices.
     """
 
     D: int
@@ -289,7 +289,7 @@ def token_shares(n: int, T: int) -> tuple[range, ...]:
 class Span(NamedTuple):
     """One piece of work of one device: ``kind`` on ``stream`` for a layer of a batch."""
 
-    device: str  # "attention 0.1" (group.rank), "moe 3", "colocated 2", "host"
+    device: str  # "attention 0.1" and "colocated 0.1" (group.rank), "moe 3", "host"
     stream: str  # "compute", "send", "receive"
     kind: str  # a name of TTFT_PARTS, or "idle"
     batch: int

@@ -68,17 +68,14 @@ def loads(run: Run, kind: str) -> dict[str, float]:
 def dp_imbalance(load: Run | ArrayLike) -> float | None:
     """How unevenly attention work falls on the D groups (section 2.3): of a run, or of given loads.
 
-    For a run it is taken from the attention spans of each group's rank 0 (of each device where stages are colocated);
-    None without spans.
+    For a run it is taken from the attention spans of each group's rank 0; None without spans.
     """
     if not isinstance(load, Run):
         return imbalance(load)
     seconds = loads(load, "attention")
     groups = np.zeros(load.instance.D)
-    if load.system.placement.kind == "colocated":
-        return imbalance(list(seconds.values())) if seconds else None
     for device, busy_s in seconds.items():
-        group, _, rank = device.removeprefix("attention ").partition(".")
+        group, _, rank = device.split(" ", 1)[1].partition(".")
         if rank in ("", "0"):
             groups[int(group)] += busy_s
     return imbalance(groups) if seconds else None
@@ -89,5 +86,4 @@ def moe_imbalance(load: Run | ArrayLike) -> float | None:
     if not isinstance(load, Run):
         return imbalance(load)
     seconds = list(loads(load, "moe").values())
-    devices = load.instance.devices if load.system.placement.kind == "colocated" else load.instance.E
-    return imbalance([*seconds, *[0.0] * (devices - len(seconds))]) if seconds else None
+    return imbalance([*seconds, *[0.0] * (load.instance.E - len(seconds))]) if seconds else None

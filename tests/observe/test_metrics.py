@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asaplab.core import TTFT_PARTS
+from asaplab.core import TTFT_PARTS, Instance
 from asaplab.errors import InputError
-from asaplab.observe import PAPER_PARTS, decompose, dp_imbalance, loads, metrics, moe_imbalance
+from asaplab.observe import PAPER_PARTS, SpanLog, concat, decompose, dp_imbalance, loads, metrics, moe_imbalance
 from asaplab.scheduler import named
 from tests.observe.runs import known_run
 
@@ -57,9 +57,19 @@ def test_loads_sum_the_spans_of_each_device():
     assert loads(known_run(), "barrier_wait") == {}
 
 
-def test_colocated_imbalance_counts_every_device():
-    run = known_run(named("default"))
-    assert moe_imbalance(run) == pytest.approx(1 - 1 / 4)
+def test_colocated_devices_count_for_both_stages():
+    logs = [SpanLog(f"colocated {group}.{rank}") for group in (0, 1) for rank in (0, 1)]
+    for log, attention_s, moe_s in zip(logs, (3.0, 3.0, 1.0, 1.0), (4.0, 0.5, 0.5, 3.0)):
+        log.append("attention", 0, 0, 0.0, attention_s, 9)
+        log.append("moe", 0, 0, 5.0, 5.0 + moe_s, 9)
+    run = known_run(named("default"), instance=Instance(D=2, T=2, E=4), spans=concat(logs))
+    assert dp_imbalance(run) == pytest.approx((3 - 2) / 3)
+    assert moe_imbalance(run) == pytest.approx((4 - 2) / 4)
+
+
+def test_a_device_without_a_span_counts_as_idle():
+    assert moe_imbalance(known_run(instance=Instance(D=2, T=1, E=4))) == pytest.approx(0.75)
+    assert dp_imbalance(known_run(instance=Instance(D=3, T=1, E=2))) == pytest.approx((0.3 - 0.4 / 3) / 0.3)
 
 
 def test_decomposition_by_length_against_a_plain_loop():
