@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -117,14 +116,11 @@ class Deployment:
     def close(self) -> None:
         """Stop the devices, the cluster and every process that is left, and give the memory back."""
         abort(self._segments)
-        pids = self.watch.pids.values() if self.watch else []
         for close in (self.client.close, self.cluster.close):
             with contextlib.suppress(Exception):
                 close(timeout=10)
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         if self.watch:
+            self.watch.kill()
             self.watch.close()
         for segment in self._segments:
             segment.close()

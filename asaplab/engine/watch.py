@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 
 from asaplab.errors import DeviceLost
 
@@ -36,6 +37,12 @@ class Watch:
         if ended:
             named = ", ".join(f"device {name!r} (process {self.pids[name]})" for name in sorted(ended))
             raise DeviceLost(f"{named} died during the run; the run was ended and everything it held was released")
+
+    def kill(self) -> None:
+        """End what is still there; a descriptor, unlike a number, can never mean another process."""
+        for descriptor in self._names:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
     def close(self) -> None:
         for descriptor in self._names:

@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from safetensors.torch import load_file, save_file
 
-from asaplab import deploy
-from asaplab.errors import AsapError, DeviceLost, InputError
+from asaplab import deploy, models
+from asaplab.errors import DeviceLost, InputError
 from tests.engine.runs import workload
 
 pytestmark = pytest.mark.slow
@@ -37,26 +39,47 @@ def shared_memory() -> set[str]:
     return {p.name for p in Path("/dev/shm").iterdir()}
 
 
+def released(before: set[str], within_s: float) -> bool:
+    """Nothing new is left; Python's resource tracker unlinks the semaphores of a killed parent a moment later."""
+    until = time.monotonic() + within_s
+    while shared_memory() - before:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.1)
+    return True
+
+
 @pytest.mark.parametrize("victim", ["attention 0.0", "moe 1"])
 def test_a_killed_device_ends_the_run_with_its_name(victim):
-    import threading
-
     before = shared_memory()
-    with (
-        pytest.raises(DeviceLost, match=f"device '{victim}'"),
-        deploy("tiny-qwen3-moe", mode="paced", pace=2000.0) as live,
-    ):
-        pids = dict(live.watch.pids)
-        processes = [psutil.Process(pid) for pid in pids.values()]
-        killer = threading.Timer(1.0, os.kill, (pids[victim], signal.SIGKILL))
-        killer.start()
-        began = time.monotonic()
-        try:
+    processes: list[psutil.Process] = []
+
+    def run_and_kill() -> None:
+        with deploy("tiny-qwen3-moe", mode="paced", pace=2000.0) as live:
+            processes.extend(psutil.Process(pid) for pid in live.watch.pids.values())
+            threading.Timer(1.0, os.kill, (live.watch.pids[victim], signal.SIGKILL)).start()
             live.prefill(workload([200] * 400, gap_s=0.05))
-        finally:
-            assert time.monotonic() - began < 1.0 + 10.0
+
+    with pytest.raises(DeviceLost, match=f"device '{victim}'"):
+        run_and_kill()
     assert gone(processes, 5.0)
-    assert shared_memory() <= before
+    assert released(before, 10.0)
+
+
+def test_the_run_ends_within_ten_seconds_of_the_loss():
+    with deploy("tiny-qwen3-moe", mode="paced", pace=2000.0) as live:
+        killed: list[float] = []
+
+        def kill() -> None:
+            killed.append(time.monotonic())
+            os.kill(live.watch.pids["moe 0"], signal.SIGKILL)
+
+        threading.Timer(1.0, kill).start()
+        with pytest.raises(DeviceLost):
+            live.prefill(workload([200] * 400, gap_s=0.05))
+        assert time.monotonic() - killed[0] < 2.0
+        closing = time.monotonic()
+    assert time.monotonic() - closing < 8.0
 
 
 def test_the_killed_parent_leaves_no_process_and_no_memory():
@@ -78,8 +101,9 @@ def test_the_killed_parent_leaves_no_process_and_no_memory():
     finally:
         parent.kill()
         parent.wait()
+        parent.stdout.close()
     assert gone(processes, 10.0)
-    assert shared_memory() <= before
+    assert released(before, 10.0)
 
 
 def test_interrupt_stops_everything():
@@ -104,31 +128,29 @@ def test_interrupt_stops_everything():
     finally:
         parent.kill()
         parent.wait()
+        parent.stdout.close()
     assert "interrupted" in out
     assert gone(processes, 10.0)
 
 
 def _start(script: str) -> subprocess.Popen:
-    path = Path(os.environ.get("PYTEST_TMP", "/tmp")) / f"asaplab-lifecycle-{os.getpid()}.py"
-    path.write_text(script)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen(
-        [sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )
 
 
 def test_a_failed_start_stops_the_devices_that_had_started(tmp_path):
     """One expert tensor holds a NaN: its device refuses, the others go down with it."""
-    from asaplab import models
-    from tests.models.broken import poison
-
     models.tiny.write("tiny-qwen3-moe", tmp_path)
-    poison(tmp_path, "model.layers.1.mlp.experts.9.up_proj.weight")
-    before = {p.pid for p in device_processes(os.getpid())}
-    with pytest.raises(AsapError, match=r"experts\.9\.up_proj"), deploy(tmp_path, mode="shared"):
+    path = tmp_path / "model.safetensors"
+    state = load_file(path)
+    state["model.layers.1.mlp.experts.9.up_proj.weight"][0, 0] = float("nan")
+    save_file(state, path)
+    before = set(device_processes(os.getpid()))
+    with pytest.raises(InputError, match=r"experts\.9\.up_proj"), deploy(tmp_path, mode="shared"):
         pass
-    left = [p for p in device_processes(os.getpid()) if p.pid not in before and "worker" in " ".join(p.cmdline())]
-    assert gone(left, 5.0)
+    assert gone([p for p in device_processes(os.getpid()) if p not in before and p.ppid() != os.getpid()], 5.0)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +166,11 @@ def test_a_failed_start_stops_the_devices_that_had_started(tmp_path):
     ],
 )
 def test_what_does_not_fit_is_refused_before_a_process_starts(options, sentence):
-    before = len(device_processes(os.getpid()))
+    def started() -> set[int]:
+        """Grandchildren: what the fork server forked."""
+        return {p.pid for p in device_processes(os.getpid()) if p.ppid() != os.getpid()}
+
+    before = started()
     with pytest.raises(InputError, match=sentence), deploy("tiny-deepseek-v3", **options):
         pass
-    assert len(device_processes(os.getpid())) <= before
+    assert started() <= before

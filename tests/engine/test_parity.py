@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from asaplab import deploy
 from asaplab.models import resolve
 from asaplab.workload import prompt
 from tests.engine.runs import check, logits, workload
-from tests.models.oracle import Oracle
+from tests.models import oracle
 
 SHAPES = [(1, 1, 1), (2, 1, 1), (1, 2, 3), (3, 1, 2), (2, 2, 4)]
 FAMILIES = ["tiny-deepseek-v3", "tiny-qwen3-moe"]
@@ -18,17 +20,25 @@ BARS = {"float32": 1e-4, "float64": 1e-10}
 LENGTHS = [5, 33, 64, 1, 90, 17]
 
 
-@pytest.fixture(scope="module")
-def oracle():
-    """transformers' answers, once for each family and precision."""
-    answers: dict[tuple[str, str], list] = {}
+@dataclass
+class Truth:
+    """What transformers says of one prompt: logits of the last position, keys and values of each layer."""
 
-    def ask(family: str, dtype: str) -> list:
+    logits: torch.Tensor
+    kv: list[tuple[torch.Tensor, torch.Tensor]]
+
+
+@pytest.fixture(scope="module")
+def truths():
+    """transformers' answers, once for each family and precision."""
+    answers: dict[tuple[str, str], list[Truth]] = {}
+
+    def ask(family: str, dtype: str) -> list[Truth]:
         if (family, dtype) not in answers:
             work = workload(LENGTHS)
-            model = Oracle(resolve(family), dtype)
-            ids = [torch.from_numpy(prompt(work, i, model.vocab)) for i in range(len(work))]
-            answers[family, dtype] = [model.prefill(one) for one in ids]
+            model = oracle.load(resolve(family), getattr(torch, dtype))
+            ids = [torch.from_numpy(prompt(work, i, model.config.vocab_size)) for i in range(len(work))]
+            answers[family, dtype] = [Truth(oracle.logits(model, i), oracle.keys_and_values(model, i)) for i in ids]
         return answers[family, dtype]
 
     return ask
@@ -38,30 +48,28 @@ def oracle():
 @pytest.mark.parametrize("dtype", list(BARS))
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}+{s[2]}")
 @pytest.mark.parametrize("family", FAMILIES)
-def test_asap_equals_transformers(oracle, family, shape, dtype):
+def test_asap_equals_transformers(truths, family, shape, dtype):
     D, T, E = shape
     work = workload(LENGTHS)
     with deploy(family, attention=(D, T), experts=E, mode="shared", dtype=dtype, max_batch_tokens=256) as instance:
         run = instance.prefill(work, keep_logits=True, keep_kv=True)
     check(run, work)
-    for i, truth in enumerate(oracle(family, dtype)):
+    for i, truth in enumerate(truths(family, dtype)):
         _close(run.logits[i], truth.logits, BARS[dtype])
         assert run.requests["first_token"][i] == int(truth.logits.argmax())
         for layer, (K_hsd, V_hsd) in enumerate(run.kv[i]):
-            _close(K_hsd, truth.keys[layer], BARS[dtype])
-            _close(V_hsd, truth.values[layer], BARS[dtype])
+            _close(K_hsd, truth.kv[layer][0], BARS[dtype])
+            _close(V_hsd, truth.kv[layer][1], BARS[dtype])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-def test_default_equals_transformers(oracle, family):
+def test_default_equals_transformers(truths, family):
     work = workload(LENGTHS)
-    with deploy(
-        family, attention=(2, 1), experts=2, system="default", mode="shared", max_batch_tokens=256
-    ) as instance:
+    with deploy(family, attention=(2, 1), experts=2, system="default", mode="shared", max_batch_tokens=256) as instance:
         run = instance.prefill(work, keep_logits=True)
     check(run, work)
-    for i, truth in enumerate(oracle(family, "float32")):
+    for i, truth in enumerate(truths(family, "float32")):
         _close(run.logits[i], truth.logits, BARS["float32"])
         assert run.requests["first_token"][i] == int(truth.logits.argmax())
 

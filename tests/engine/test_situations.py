@@ -67,7 +67,7 @@ def test_utilization_is_reported_for_every_role(instance):
 
 
 def test_spans_name_every_device_and_stage(instance):
-    run = instance.prefill(workload([300] * 8))
+    run = instance.prefill(workload([2100] * 6))
     assert set(run.spans["device"]) == {"attention 0.0", "attention 1.0", "moe 0", "moe 1"}
     assert {"attention", "dispatch", "moe", "combine"} <= set(run.spans["kind"])
     assert (run.spans["end_s"] >= run.spans["start_s"]).all()
@@ -106,7 +106,9 @@ def test_default_with_an_idle_group_does_not_deadlock():
 @pytest.mark.slow
 def test_overlap_on_attention_devices_too():
     asap = named("asap")
-    both = dataclasses.replace(asap, pipeline=dataclasses.replace(asap.pipeline, overlap=frozenset({"attention", "moe"})))
+    both = dataclasses.replace(
+        asap, pipeline=dataclasses.replace(asap.pipeline, overlap=frozenset({"attention", "moe"}))
+    )
     none = dataclasses.replace(asap, pipeline=dataclasses.replace(asap.pipeline, overlap=frozenset()))
     work = workload([300] * 12)
     for system in (both, none):
