@@ -13,6 +13,8 @@ from asaplab.errors import InputError
 from asaplab.observe import decompose
 from asaplab.show.style import INK, dress, system_colours, tokens_label
 
+_MANY = 2_000
+
 
 def ttft_by_length(runs: Mapping[str, Run]) -> go.Figure:
     """TTFT of every completed request over its prompt length, and the mean of each length range, for each run."""
@@ -25,7 +27,9 @@ def ttft_by_length(runs: Mapping[str, Run]) -> go.Figure:
         if not done.any():
             continue
         longest = max(longest, int(r["tokens"][done].max()))
-        figure.add_scattergl(
+        # WebGL draws many points fast, but a page can hold only a few WebGL figures
+        scatter = figure.add_scattergl if done.sum() > _MANY else figure.add_scatter
+        scatter(
             x=r["tokens"][done],
             y=r["ttft_s"][done],
             customdata=r["id"][done],

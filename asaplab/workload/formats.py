@@ -50,8 +50,8 @@ class BadLine(Exception):
 
 
 def _whole(value: Any, what: str, number: int) -> int:
-    if type(value) is not int:
-        raise BadLine(number, f"{what} is {value!r}, not a whole number")
+    if type(value) is not int or abs(value) >= 1 << 63:
+        raise BadLine(number, f"{what} is {value!r:.40}, not a whole number of at most 64 bits")
     return value
 
 
@@ -62,7 +62,7 @@ def _json_rows(lines: Lines, limit: int | None, block: int, seconds: Callable[[A
             break
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadLine(number, "not valid JSON") from None
         if not isinstance(row, dict) or not {"timestamp", "input_length"} <= row.keys():
             raise BadLine(number, "not an object with timestamp and input_length")
@@ -79,8 +79,8 @@ def _json_rows(lines: Lines, limit: int | None, block: int, seconds: Callable[[A
 
 
 def _hashes(hashes: Any, tokens: int, block: int, number: int) -> tuple[int, ...]:
-    if not isinstance(hashes, list) or any(type(h) is not int for h in hashes):
-        raise BadLine(number, "hash_ids is not a list of whole numbers")
+    if not isinstance(hashes, list):
+        raise BadLine(number, "hash_ids is not a list")
     blocks = -(-tokens // block)
     if len(hashes) != blocks:
         raise BadLine(
@@ -88,21 +88,23 @@ def _hashes(hashes: Any, tokens: int, block: int, number: int) -> tuple[int, ...
             f"{len(hashes)} hash_ids for {tokens} tokens, but blocks of {block} tokens make {blocks}; "
             "name the format if it is another one",
         )
-    return tuple(hashes)
+    return tuple(_whole(h, "a hash id", number) for h in hashes)
 
 
 def _milliseconds(value: Any, number: int) -> float:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int:
-        raise BadLine(number, f"timestamp is {value!r}; Mooncake counts whole milliseconds, Bailian seconds")
-    return value / 1000.0
+        raise BadLine(number, f"timestamp is {value!r:.40}; Mooncake counts whole milliseconds, Bailian seconds")
+    return _whole(value, "timestamp", number) / 1000.0
 
 
 def _seconds(value: Any, number: int) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise BadLine(number, f"timestamp is {value!r}, not a number of seconds")
-    return float(value)
+    if type(value) is int:
+        value = float(_whole(value, "timestamp", number))
+    if type(value) is not float or not np.isfinite(value):
+        raise BadLine(number, f"timestamp is {value!r:.40}, not a number of seconds")
+    return value
 
 
 def _csv_rows(lines: Iterator[tuple[int, str]], wanted: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -111,7 +113,7 @@ def _csv_rows(lines: Iterator[tuple[int, str]], wanted: tuple[str, ...]) -> Iter
     names = [name.strip().strip('"') for name in header.split(",")]
     missing = [name for name in wanted if name not in names]
     if missing:
-        raise BadLine(header_at, f"the header has no column {missing[0]!r}; it has {', '.join(names)}")
+        raise BadLine(header_at, f"the header has no column {missing[0]!r}; it is {header.strip()!r:.160}")
     at, width = [names.index(name) for name in wanted], len(names)
     for number, line in lines:
         cells = line.split(",")
@@ -124,10 +126,10 @@ def _count(cell: str, what: str, number: int, least: int) -> int:
     try:
         count = int(cell)
     except ValueError:
-        raise BadLine(number, f"{what} is {cell!r}, not a whole number") from None
+        raise BadLine(number, f"{what} is {cell!r:.40}, not a whole number") from None
     if count < least:
         raise BadLine(number, f"{what} is {count}; it must be at least {least}")
-    return count
+    return _whole(count, what, number)
 
 
 def _azure(lines: Iterator[tuple[int, str]], limit: int | None) -> Rows:
@@ -156,7 +158,7 @@ def _instant(stamp: str, number: int) -> np.datetime64:
     try:
         return np.datetime64(stamp, "ns")
     except ValueError:
-        raise BadLine(number, f"TIMESTAMP is {stamp!r}, not like 2023-11-16 18:17:03.9799600") from None
+        raise BadLine(number, f"TIMESTAMP is {stamp!r:.40}, not like 2023-11-16 18:17:03.9799600") from None
 
 
 def _burstgpt(lines: Iterator[tuple[int, str]], limit: int | None) -> Rows:
@@ -172,7 +174,7 @@ def _burstgpt(lines: Iterator[tuple[int, str]], limit: int | None) -> Rows:
         try:
             rows.times.append(_seconds(float(stamp), number))
         except ValueError:
-            raise BadLine(number, f"Timestamp is {stamp!r}, not a number of seconds") from None
+            raise BadLine(number, f"Timestamp is {stamp!r:.40}, not a number of seconds") from None
         rows.tokens.append(prompt)
     return rows
 

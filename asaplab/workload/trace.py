@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,7 +99,8 @@ def _read(path: Path) -> tuple[str, str]:
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Numbered lines without their ends (LF or CR LF); blank ones are skipped."""
-    return ((number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip())
+    lines = io.StringIO(text, newline=None)  # str.splitlines would also break at separators inside JSON strings
+    return ((number, line.rstrip("\n")) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def _in_order(rows: Rows, spread: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from asaplab.core import Workload
 from asaplab.errors import InputError
 from asaplab.workload import poisson, read_trace, write_trace
+from asaplab.workload.formats import FORMATS
 
 MOONCAKE = (
     '{"timestamp": 27000, "input_length": 1025, "output_length": 5, "hash_ids": [0, 1, 2]}\n'
@@ -154,6 +156,47 @@ def test_a_malformed_line_is_named_by_its_number(tmp_path, text, says):
     with pytest.raises(InputError, match=r"^trace a\.trace[^\n]*$") as error:
         trace(tmp_path, text)
     assert says in str(error.value)
+
+
+JSON_VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(10**390, 10**400),
+    st.floats(),
+    st.text(),
+    st.lists(st.integers()),
+)
+FIELDS = st.dictionaries(st.sampled_from(["timestamp", "input_length", "hash_ids", "chat_id"]), JSON_VALUES)
+CELLS = st.lists(st.one_of(st.text(max_size=12), st.integers().map(str), st.just("2023-11-16 18:17:03")), max_size=9)
+HEADERS = [AZURE_2023.splitlines()[0], BURSTGPT.splitlines()[0], ""]
+
+
+@given(
+    st.one_of(
+        st.text(),
+        st.lists(FIELDS, min_size=1, max_size=4).map(lambda rows: "\n".join(map(json.dumps, rows))),
+        st.tuples(st.sampled_from(HEADERS), st.lists(CELLS.map(",".join))).map(lambda t: "\n".join([t[0], *t[1]])),
+    ),
+    st.sampled_from(["auto", *FORMATS]),
+)
+@settings(max_examples=400, deadline=None)
+def test_whatever_a_file_holds_the_answer_is_a_workload_or_one_sentence(tmp_path_factory, text, format):
+    path = tmp_path_factory.mktemp("any") / "a.trace"
+    path.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+    answer = _answer(path, format)
+    if isinstance(answer, Workload):
+        assert len(answer) >= 1
+    else:
+        assert "\n" not in answer
+        assert len(answer) < 400
+
+
+def _answer(path, format):
+    try:
+        return read_trace(path, format=format)
+    except InputError as error:
+        return str(error)
 
 
 def test_files_that_cannot_be_read(tmp_path):
