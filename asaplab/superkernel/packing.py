@@ -52,6 +52,7 @@ def pack(layers: Mapping[int, tuple[torch.Tensor, torch.Tensor]], backend: str =
             kept[layer] = (gate_up_e2IH.contiguous(), down_eHI.contiguous())
         else:
             kept[layer] = cpu.pack(chosen, gate_up_e2IH, down_eHI)
+        del gate_up_e2IH, down_eHI  # before the next layer is read
     assert first is not None
     _, (experts, _, H), dtype = first
     addresses_Le2 = torch.zeros(max(kept) + 1, experts, 2, dtype=torch.int64)

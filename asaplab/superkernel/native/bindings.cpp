@@ -39,7 +39,7 @@ const Kernel& kernel_for(const std::string& set, bool bfloat16) {
   if (set == "avx512") return bfloat16 ? avx512_bfloat16 : avx512_float32;
   if (set == "avx512bf16") return bfloat16 ? avx512bf16_bfloat16 : avx512_float32;
 #endif
-  return bfloat16 ? widebf16_bfloat16 : wide_float32;
+  return bfloat16 ? wide_bfloat16 : wide_float32;
 }
 
 // One thread's working memory, kept from call to call.

@@ -31,4 +31,4 @@ struct Kernel {
 extern const Kernel avx2_float32, avx2_bfloat16;
 extern const Kernel avx512_float32, avx512_bfloat16;
 extern const Kernel avx512bf16_bfloat16;
-extern const Kernel wide_float32, wide_bfloat16, widebf16_bfloat16;
+extern const Kernel wide_float32, wide_bfloat16;

@@ -28,9 +28,14 @@ static void pack_weights(int64_t panels, int64_t K, const typename T::X* weight,
       for (int column = 0; column < T::NR; column++) {
         const int64_t n = column_of(panel, column);
         typename T::X* to = packed + T::place(column);
-        for (int64_t k = 0; k < padded; k++) {
-          to[k / T::PAIR * T::NR * T::PAIR + k % T::PAIR] =
-              n < 0 || k >= kc ? (typename T::X)0 : weight[n * K + k0 + k];
+        const typename T::X* row = weight + n * K + k0;
+        const int64_t given = n < 0 ? 0 : kc;
+        for (int64_t k = 0; k < given; k += T::PAIR, to += T::NR * T::PAIR, row += T::PAIR) {
+          to[0] = row[0];
+          if constexpr (T::PAIR == 2) to[1] = k + 1 < given ? row[1] : (typename T::X)0;
+        }
+        for (int64_t k = up_to(given, T::PAIR); k < padded; k += T::PAIR, to += T::NR * T::PAIR) {
+          for (int half = 0; half < T::PAIR; half++) to[half] = 0;
         }
       }
     }

@@ -13,5 +13,4 @@ struct Dot {
 }  // namespace
 
 extern const Kernel wide_float32 = Mlp<Float32<16, 12>>::kernel();
-extern const Kernel wide_bfloat16 = Mlp<Bfloat16Widened<16, 12>>::kernel();
-extern const Kernel widebf16_bfloat16 = Mlp<Bfloat16Pairs<16, 12, Dot>>::kernel();
+extern const Kernel wide_bfloat16 = Mlp<Bfloat16Pairs<16, 12, Dot>>::kernel();
