@@ -15,7 +15,12 @@ from asaplab.errors import AsapError
 
 # Each module adds its commands with ``add_parsers``; every command's ``run(args)`` returns a dict of plain values, and
 # an optional ``show(result)`` prints them for people.
-COMMANDS = ("asaplab.lab.commands_engine", "asaplab.lab.commands_twin", "asaplab.lab.commands_lab")
+COMMANDS = (
+    "asaplab.lab.commands_engine",
+    "asaplab.lab.commands_twin",
+    "asaplab.lab.commands_lab",
+    "asaplab.lab.commands_bench",
+)
 
 
 def parser() -> argparse.ArgumentParser:
