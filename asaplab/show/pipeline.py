@@ -10,8 +10,7 @@ import plotly.graph_objects as go
 from asaplab.core import Run
 from asaplab.observe.spans import natural, spans_of
 from asaplab.show.style import INK, PART_COLOURS, PART_NAMES, SERIES, dress
-
-_MOST_BARS = 5_000  # more make a browser slow and are too thin to see
+from asaplab.show.window import busy_window
 
 
 def gantt(
@@ -19,11 +18,11 @@ def gantt(
 ) -> go.Figure:
     """Spans of the run between two times (s): a row for each device and stream, coloured by TTFT part or by batch.
 
-    Without a window, from the first span on for as long as a readable number of bars lasts.
+    Without a window, the run's busiest moment (``busy_window``).
     """
     spans = spans_of(run)
     if window is None:
-        window = _readable(spans)
+        window = busy_window(run)
     inside = (spans["end_s"] > window[0]) & (spans["start_s"] < window[1])
     spans = {name: column[inside] for name, column in spans.items()}
     rows = _rows(spans)
@@ -67,14 +66,6 @@ def gantt(
             yref="paper",
         )
     return figure
-
-
-def _readable(spans: dict[str, np.ndarray]) -> tuple[float, float]:
-    if len(spans["start_s"]) == 0:
-        return 0.0, 1.0
-    first = float(spans["start_s"].min())
-    ends = np.sort(spans["end_s"])
-    return first, max(float(ends[min(len(ends), _MOST_BARS) - 1]), first + 1e-9)
 
 
 def _rows(spans: dict[str, np.ndarray]) -> dict[tuple[str, str], str]:
