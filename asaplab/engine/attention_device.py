@@ -152,7 +152,7 @@ class AttentionDevice(AttentionRole):
     def _dispatch(self, flight: Flight, active: int) -> Any:
         start = now_ns()
         ticket = self.port.async_dispatch_send(
-            flight.place,
+            flight.place % self.spec.dims.slots,
             flight.routed.x_nH,
             flight.routed.expert_ids_nK,
             layer=flight.layer,

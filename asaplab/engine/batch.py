@@ -18,7 +18,7 @@ class Flight:
     """One batch in flight and its state between layers."""
 
     batch: Batch
-    place: int  # also the slot that its rows use in every region
+    place: int  # among the batches in flight; its rows use slot ``place % slots`` of every region
     context: Any
     h_NH: torch.Tensor  # all tokens, before the next layer
     timeline: Timeline

@@ -1,0 +1,156 @@
+"""Unpaced figures of the engine, on shared cores and marked so: never a comparison between systems."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+
+from asaplab import models
+from asaplab.core import Workload
+from asaplab.engine import deploy
+from asaplab.lab.interleaved import median_seconds
+from asaplab.lab.sustained import Interval
+from asaplab.models.checkpoint import Checkpoint
+from asaplab.models.policy import policy
+from asaplab.models.reference import Reference
+
+MODEL = "bench-moe"
+PROMPTS, LENGTH = 8, 256  # one batch: 2,048 tokens
+BATCHES = 6  # batches of one measurement
+FAMILIES = {"deepseek_v3": "tiny-deepseek-v3", "qwen3_moe": "bench-moe"}
+
+
+def prompts(vocab: int, seed: int = 0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, vocab, (LENGTH,), generator=generator) for _ in range(PROMPTS)]
+
+
+# ------------------------------------------------------------------ disaggregation efficiency
+
+
+def disaggregation_efficiency(pairs: int) -> dict[str, Any]:
+    """What 1x1+1 reaches of what two independent full-model processes could, given how the model divides.
+
+    Tokens per second of one attention and one MoE device, over those of two processes with the whole model each on
+    one thread, divided by the bound ``1 / (2 max(a, 1 - a))`` that the attention share a of the computing allows.
+    Measured in pairs, each side in turn.
+    """
+    ratios, shares = [], []
+    n = BATCHES * PROMPTS
+    work = Workload(arrival_s=np.zeros(n), tokens=np.full(n, LENGTH), name="8 x 256")
+    with (
+        _two_references() as independent,
+        deploy(MODEL, attention=(1, 1), experts=1, mode="shared", max_batch_tokens=PROMPTS * LENGTH) as live,
+    ):
+        for _ in range(pairs):
+            run = live.prefill(work)
+            took_s = float((run.requests["arrival_s"] + run.requests["ttft_s"]).max())
+            alone_s = independent()
+            ratios.append((n * LENGTH / took_s) / (2 * BATCHES * PROMPTS * LENGTH / alone_s))
+            shares.append(run.utilization["attention"] / sum(run.utilization.values()))
+    a = float(np.median(shares))
+    bound = 1 / (2 * max(a, 1 - a))
+    return Interval.of([ratio / bound for ratio in ratios]).plain() | {
+        "attention_share": a,
+        "bound": bound,
+        "mode": "shared cores",
+        "pairs": pairs,
+    }
+
+
+@contextlib.contextmanager
+def _two_references() -> Iterator[Any]:
+    """Two processes with the whole model each; calling the result lets both work at once and returns the seconds."""
+    context = multiprocessing.get_context("spawn")
+    ends, processes = [], []
+    for _ in range(2):
+        mine, theirs = context.Pipe()
+        process = context.Process(target=_reference_process, args=(theirs,), daemon=True)
+        process.start()
+        ends.append(mine)
+        processes.append(process)
+    try:
+        for end in ends:
+            _answer(end)
+
+        def together() -> float:
+            start = time.perf_counter()
+            for end in ends:
+                end.send(BATCHES)
+            for end in ends:
+                _answer(end)
+            return time.perf_counter() - start
+
+        yield together
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _answer(end: Connection, timeout_s: float = 120.0) -> None:
+    if not end.poll(timeout_s):
+        raise TimeoutError(f"a reference process gave no answer for {timeout_s:.0f} s")
+    end.recv()
+
+
+def _reference_process(end: Connection) -> None:
+    torch.set_num_threads(1)
+    checkpoint = Checkpoint(models.resolve(MODEL))
+    reference = Reference(checkpoint, policy("float32"))
+    batch = prompts(checkpoint.config.vocab)
+    with torch.inference_mode():
+        reference.prefill(batch)
+        end.send("ready")
+        while True:
+            for _ in range(end.recv()):
+                reference.prefill(batch)
+            end.send("done")
+
+
+# ------------------------------------------------------------------ the uncut reference against transformers
+
+
+def reference_over_transformers(repetitions: int, dtype: str = "bfloat16") -> dict[str, float] | None:
+    """Prefill tokens per second of the uncut reference over transformers', per family; None without transformers.
+
+    The same checkpoint, prompts of equal length (no padding on either side), one thread, the same dtype; transformers
+    with its own default attention and expert implementations.
+    """
+    try:
+        import transformers
+    except ImportError:
+        return None
+    transformers.utils.logging.disable_progress_bar()
+    ratios = {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for family, name in FAMILIES.items():
+            directory = models.resolve(name)
+            checkpoint = Checkpoint(directory)
+            ours = Reference(checkpoint, policy(dtype))
+            theirs = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype)).eval()
+            batch = prompts(checkpoint.config.vocab)
+            stacked = torch.stack(batch)
+            with torch.inference_mode():
+                seconds = median_seconds(
+                    {
+                        "ours": lambda ours=ours, batch=batch: ours.prefill(batch),
+                        "theirs": lambda theirs=theirs, stacked=stacked: theirs(
+                            stacked, use_cache=False, logits_to_keep=1
+                        ),
+                    },
+                    repetitions,
+                )
+            ratios[family] = seconds["theirs"] / seconds["ours"]
+    finally:
+        torch.set_num_threads(threads)
+    return ratios
