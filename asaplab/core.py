@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from asaplab.errors import InputError
+from asaplab.errors import require, require_choices
 
 # The parts of a request's TTFT along its critical path, in path order. They sum to TTFT.
 TTFT_PARTS = (
@@ -98,17 +98,16 @@ class Workload:
     token_ids: tuple[np.ndarray, ...] | None = None
 
     def __post_init__(self) -> None:
-        if len(self.arrival_s) != len(self.tokens):
-            raise InputError(
-                f"workload {self.name!r}: {len(self.arrival_s)} arrivals but {len(self.tokens)} lengths; "
-                "give one length for each arrival"
-            )
-        if len(self.tokens) and int(self.tokens.min()) < 1:
-            raise InputError(
-                f"workload {self.name!r}: a prompt has {int(self.tokens.min())} tokens; every prompt needs at least 1"
-            )
-        if len(self.arrival_s) and (not np.isfinite(self.arrival_s).all() or np.any(np.diff(self.arrival_s) < 0)):
-            raise InputError(f"workload {self.name!r}: arrival times must be finite and in order; sort them first")
+        who, n, lengths = f"workload {self.name!r}: ", len(self.arrival_s), self.tokens
+        require(n == len(lengths), who + f"{n} arrivals but {len(lengths)} lengths; give one length for each arrival")
+        least = int(lengths.min()) if n else 1
+        require(least >= 1, who + f"a prompt has {least} tokens; every prompt needs at least 1")
+        ordered = np.isfinite(self.arrival_s).all() and not np.any(np.diff(self.arrival_s) < 0)
+        require(bool(ordered), who + "arrival times must be finite and in order; sort them first")
+        rows = n if self.hash_ids is None else len(self.hash_ids)
+        require(rows == n, who + f"{rows} rows of hash_ids for {n} requests; give one row for each request")
+        agree = self.token_ids is None or [len(ids) for ids in self.token_ids] == list(lengths)
+        require(agree, who + "token_ids do not have the lengths in tokens; make them agree")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -121,17 +120,15 @@ class Workload:
 # ------------------------------------------------------------------ a system: a point in a space of mechanisms
 
 
-def _require(holds: bool, sentence: str) -> None:
-    if not holds:
-        raise InputError(sentence)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """Where the stages live (section 3.1)."""
 
     kind: Literal["colocated", "disaggregated"] = "disaggregated"
     shared_expert: Literal["attention", "moe"] = "attention"
+
+    def __post_init__(self) -> None:
+        require_choices(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,18 +147,22 @@ class Batching:
     queue: Literal["fcfs", "shortest_first"] = "fcfs"
 
     def __post_init__(self) -> None:
+        require_choices(self)
         for name in ("threshold_tokens", "max_tokens", "solo_tokens", "budget_tokens"):
-            _require(getattr(self, name) >= 1, f"batching.{name} is {getattr(self, name)}; it must be at least 1")
-        _require(self.longest_wait_s >= 0, f"batching.longest_wait_s is {self.longest_wait_s}; it must not be negative")
-        _require(
+            require(getattr(self, name) >= 1, f"batching.{name} is {getattr(self, name)}; it must be at least 1")
+        require(
+            0 <= self.longest_wait_s < float("inf"),
+            f"batching.longest_wait_s is {self.longest_wait_s}; it must be finite and not negative",
+        )
+        require(
             self.chunk_tokens is None or self.chunk_tokens >= 1,
             f"batching.chunk_tokens is {self.chunk_tokens}; it must be at least 1, or None",
         )
-        _require(
+        require(
             self.chunk_tokens is None or self.policy == "balanced",
             f"batching.chunk_tokens needs policy 'balanced', not {self.policy!r}",
         )
-        _require(
+        require(
             not self.fill_chunks or self.chunk_tokens is not None,
             "batching.fill_chunks needs chunk_tokens; set chunk_tokens or drop fill_chunks",
         )
@@ -179,12 +180,13 @@ class Pipeline:
     dispatch_s: float = 220e-6  # host time to dispatch one per-layer kernel (section 5.5.3)
 
     def __post_init__(self) -> None:
-        _require(self.in_flight >= 1, f"pipeline.in_flight is {self.in_flight}; a DP group holds at least 1 batch")
-        _require(
+        require_choices(self)
+        require(self.in_flight >= 1, f"pipeline.in_flight is {self.in_flight}; a DP group holds at least 1 batch")
+        require(
             self.overlap <= {"attention", "moe"},
             f"pipeline.overlap names {sorted(self.overlap)}; the roles are 'attention' and 'moe'",
         )
-        _require(self.dispatch_s >= 0, f"pipeline.dispatch_s is {self.dispatch_s}; it must not be negative")
+        require(self.dispatch_s >= 0, f"pipeline.dispatch_s is {self.dispatch_s}; it must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +198,8 @@ class Transport:
     order: Literal["fifo", "ready"] = "ready"  # which of a group's batches goes next
 
     def __post_init__(self) -> None:
-        _require(self.slots >= 1, f"transport.slots is {self.slots}; a region needs at least 1")
+        require_choices(self)
+        require(self.slots >= 1, f"transport.slots is {self.slots}; a region needs at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,37 +214,31 @@ class System:
 
     def __post_init__(self) -> None:
         p, b, f, t = self.placement, self.batching, self.pipeline, self.transport
-        who = f"system {self.name!r}: "
-        if p.kind == "colocated":
-            _require(
-                f.barrier,
-                who + "colocated stages need pipeline.barrier=True, because every device is both sender and receiver",
-            )
-            _require(
-                t.primitives == "all_to_all",
-                who + f"colocated stages exchange rows by all_to_all, not {t.primitives!r}",
-            )
-            _require(f.in_flight == 1, who + f"colocated stages hold 1 batch a DP group, not {f.in_flight}")
-            _require(
-                not f.overlap,
-                who + "colocated stages have no communication to overlap; set pipeline.overlap=frozenset()",
-            )
-        if not f.barrier:
-            _require(t.primitives != "all_to_all", who + "all_to_all is a collective and needs pipeline.barrier=True")
-            _require(
-                t.slots >= f.in_flight or t.order == "fifo",
-                who + f"{t.slots} slot(s) for {f.in_flight} batches in flight deadlock unless transport.order='fifo'",
-            )
-        if f.barrier:
-            _require(
-                b.policy == "balanced",
-                who + f"a barrier steps all DP groups together and needs batching.policy 'balanced', not {b.policy!r}",
-            )
-        else:
-            _require(
-                b.policy != "balanced",
-                who + "policy 'balanced' deals out synchronous steps and needs pipeline.barrier=True",
-            )
+        colocated, balanced = p.kind == "colocated", b.policy == "balanced"
+        a2a, flights = t.primitives == "all_to_all", f"{t.slots} slot(s) for {f.in_flight} batches in flight"
+        for holds, rule in (
+            (
+                f.barrier or not colocated,
+                "colocated stages need pipeline.barrier=True: every device sends and receives",
+            ),
+            (a2a or not colocated, f"colocated stages exchange rows by all_to_all, not {t.primitives!r}"),
+            (f.in_flight == 1 or not colocated, f"colocated stages hold 1 batch a DP group, not {f.in_flight}"),
+            (
+                not (f.overlap and colocated),
+                "colocated stages have nothing to overlap; set pipeline.overlap=frozenset()",
+            ),
+            (f.barrier or not a2a, "all_to_all is a collective and needs pipeline.barrier=True"),
+            (
+                f.barrier or t.slots >= f.in_flight or t.order == "fifo",
+                flights + " deadlock unless transport.order='fifo'",
+            ),
+            (balanced or not f.barrier, f"a barrier steps all DP groups and needs policy 'balanced', not {b.policy!r}"),
+            (
+                f.barrier or not balanced,
+                "policy 'balanced' deals out synchronous steps and needs pipeline.barrier=True",
+            ),
+        ):
+            require(holds, f"system {self.name!r}: {rule}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +254,7 @@ class Instance:
 
     def __post_init__(self) -> None:
         for symbol in "DTE":
-            _require(getattr(self, symbol) >= 1, f"{symbol} is {getattr(self, symbol)}; an instance needs at least 1")
+            require(getattr(self, symbol) >= 1, f"{symbol} is {getattr(self, symbol)}; an instance needs at least 1")
 
     @property
     def devices(self) -> int:
@@ -270,7 +267,7 @@ def expert_shares(E_total: int, E: int) -> tuple[range, ...]:
     Raises:
         InputError: there are more devices than experts.
     """
-    _require(1 <= E <= E_total, f"E is {E} but the model has {E_total} experts; choose 1 <= E <= {E_total}")
+    require(1 <= E <= E_total, f"E is {E} but the model has {E_total} experts; choose 1 <= E <= {E_total}")
     small, larger = divmod(E_total, E)
     ends = [0]
     for e in range(E):
