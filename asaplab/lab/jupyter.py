@@ -42,7 +42,6 @@ def arguments(target: Path, *, port: int, browser: bool) -> list[str]:
         f"--port={port}",
         f"--ServerApp.root_dir={target}",
         f"--LabApp.default_url={'/lab/tree/00_index.ipynb' if (target / '00_index.ipynb').exists() else '/lab'}",
-        "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         *([] if browser else ["--no-browser"]),
         *(["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []),
@@ -50,8 +49,14 @@ def arguments(target: Path, *, port: int, browser: bool) -> list[str]:
 
 
 def environment(scheduler: str | None) -> dict[str, str]:
-    """The server's environment: kernels find the Dask scheduler of this lab in DASK_SCHEDULER_ADDRESS."""
-    return dict(os.environ) | ({"DASK_SCHEDULER_ADDRESS": scheduler} if scheduler else {})
+    """The server's environment.
+
+    Kernels find the Dask scheduler of this lab in DASK_SCHEDULER_ADDRESS. JupyterLab finds defaults of ours behind the
+    user's own: no news prompt, and outputs that stay alive when they are scrolled away.
+    """
+    config = [os.environ.get("JUPYTER_CONFIG_PATH"), str(Path(__file__).with_name("jupyter_config"))]
+    own = {"JUPYTER_CONFIG_PATH": os.pathsep.join(path for path in config if path)}
+    return dict(os.environ) | own | ({"DASK_SCHEDULER_ADDRESS": scheduler} if scheduler else {})
 
 
 def serve(command: Sequence[str], env: dict[str, str]) -> int:

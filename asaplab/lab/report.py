@@ -34,6 +34,7 @@ def write(out: Path, outcomes: Sequence[Outcome], claims: Sequence[Mapping[str, 
             notebooks=[(outcome, records[outcome.name]) for outcome in outcomes],
             claims=table_html([_row(claim) for claim in answered], "") if answered else "",
             table=table_html,
+            text=_text,
             figure=lambda outcome, entry: _figure_json(Path(outcome.folder) / entry["file"]),
             provenance=next((record["provenance"] for record in records.values() if record), {}),
         )
@@ -100,7 +101,9 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, list | tuple):
-        return " to ".join(_text(item) for item in value)
+        return ", ".join(_text(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return str(value)
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", *(ROOT / "docs").glob("*.md")], key=lambda page: (page.stem != "tutorial", page.stem)
+)
 SERVES = {"asaplab lab"}  # runs until stopped; the browser tests start it
 
 
