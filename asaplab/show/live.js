@@ -1,6 +1,6 @@
 // The live pipeline: a canvas of bars, one row for each device and stream, fed with binary deltas.
 // A bar is two float64 (start, end; seconds) and five int32 (row, kind, batch, layer, tokens).
-const CAP = 65536, GUTTER = 132, AXIS = 24, FIELDS = 5;
+const CAP = 65536, GUTTER = 150, AXIS = 24, FIELDS = 5;
 
 const stores = new WeakMap(); // a model's bars outlive its views
 
@@ -70,6 +70,7 @@ function render({ model, el }) {
   let shown = [], frames = 0, asked = false, drag = null, started = performance.now(), stopped = false;
 
   const rows = () => model.get("rows");
+  const placeOf = (row) => model.get("places")[row] ?? row; // rows keep their number, their place follows the order of names
   const height = () => AXIS + Math.max(1, rows().length) * model.get("row_px");
   function size() {
     const ratio = window.devicePixelRatio || 1, width = Math.max(320, root.clientWidth);
@@ -96,8 +97,9 @@ function render({ model, el }) {
     g.clearRect(0, 0, width, height());
     g.font = "12px system-ui, sans-serif"; g.textBaseline = "middle"; g.textAlign = "right";
     rows().forEach((name, i) => {
-      g.globalAlpha = 0.06; g.fillStyle = ink; g.fillRect(GUTTER, i * px + 1, width - GUTTER, px - 2); // idle shows through
-      g.globalAlpha = 1; g.fillText(name.length > 20 ? name.slice(0, 19) + "…" : name, GUTTER - 8, i * px + px / 2);
+      const y = placeOf(i) * px;
+      g.globalAlpha = 0.06; g.fillStyle = ink; g.fillRect(GUTTER, y + 1, width - GUTTER, px - 2); // idle shows through
+      g.globalAlpha = 1; g.fillText(name.length > 22 ? name.slice(0, 21) + "…" : name, GUTTER - 8, y + px / 2);
     });
     const groups = new Map(), byBatch = colour.value === "batch", first = Math.max(0, store.count - CAP);
     shown = [];
@@ -107,7 +109,7 @@ function render({ model, el }) {
       const kind = store.what[FIELDS * j + 1], batch = store.what[FIELDS * j + 2], waits = kinds[kind].endsWith("wait") || kinds[kind] === "idle";
       const fill = byBatch && !waits ? series[((batch % series.length) + series.length) % series.length] : colours[kind];
       if (!groups.has(fill)) groups.set(fill, new Path2D());
-      const x = GUTTER + (Math.max(a, left) - left) * scale, y = store.what[FIELDS * j] * px, w = Math.max((Math.min(b, right) - Math.max(a, left)) * scale, 0.6);
+      const x = GUTTER + (Math.max(a, left) - left) * scale, y = placeOf(store.what[FIELDS * j]) * px, w = Math.max((Math.min(b, right) - Math.max(a, left)) * scale, 0.6);
       groups.get(fill).rect(x, waits ? y + px * 0.3 : y + 2, w, waits ? px * 0.4 : px - 4); // waiting is a thin bar
       shown.push(x, w, j);
     }
@@ -161,7 +163,7 @@ function render({ model, el }) {
     if (drag) { hold(drag.end - (e.offsetX - drag.x) * span / (canvas.clientWidth - GUTTER)); return; }
     const row = Math.floor(e.offsetY / model.get("row_px"));
     let hit = -1;
-    for (let i = 0; i < shown.length && hit < 0; i += 3) if (store.what[FIELDS * shown[i + 2]] === row && e.offsetX >= shown[i] && e.offsetX <= shown[i] + shown[i + 1]) hit = shown[i + 2];
+    for (let i = 0; i < shown.length && hit < 0; i += 3) if (placeOf(store.what[FIELDS * shown[i + 2]]) === row && e.offsetX >= shown[i] && e.offsetX <= shown[i] + shown[i + 1]) hit = shown[i + 2];
     if (hit < 0) { tip.style.display = "none"; return; }
     const [, kind, batch, layer, tokens] = store.what.slice(FIELDS * hit, FIELDS * hit + FIELDS);
     tip.textContent = `${model.get("kinds")[kind].replaceAll("_", " ")} · batch ${batch} · layer ${layer} · ${tokens} tokens · ${format(store.times[2 * hit + 1] - store.times[2 * hit])}`;
@@ -173,7 +175,7 @@ function render({ model, el }) {
   const watch = new ResizeObserver(grown);
   watch.observe(root);
   store.views.add(ask);
-  model.on("change:rows change:row_px", grown);
+  model.on("change:rows change:places change:row_px", grown);
   model.on("change:title", () => { title.textContent = model.get("title"); });
   model.on("change:window_s", () => { span = model.get("window_s"); ask(); });
   model.on("change:speed", () => { started = performance.now(); ask(); });

@@ -42,6 +42,7 @@ class LivePipeline(anywidget.AnyWidget):
     _css = Path(__file__).with_name("live.css")
     title = traitlets.Unicode("").tag(sync=True)
     rows = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    places = traitlets.List(traitlets.Int()).tag(sync=True)  # of each row, counted from the top
     kinds = traitlets.List(list(KINDS)).tag(sync=True)
     colours = traitlets.List([PART_COLOURS[kind] for kind in KINDS]).tag(sync=True)
     series = traitlets.List(_BATCHES).tag(sync=True)
@@ -70,7 +71,7 @@ class LivePipeline(anywidget.AnyWidget):
             newest = slice(-MOST_BARS, None)
             times, what = self._arrays(spans, newest)
             self._kept, self._run = [(times, what)], run
-            self.rows = [_label(track) for track in tracks]
+            self._name_rows()
             self.title = f"{run.system.name} ({run.mode})"
             if window_s is not None:
                 self.window_s = window_s
@@ -90,12 +91,18 @@ class LivePipeline(anywidget.AnyWidget):
             for track in sorted(set(zip(columns[0], columns[1])) - self._row_of.keys(), key=natural):
                 self._row_of[track] = len(self._row_of)
             if len(self._row_of) != known:
-                self.rows = [_label(track) for track in self._row_of]
+                self._name_rows()
             times, what = self._arrays(spans, slice(None))
             self._kept.append((times, what))
             while sum(len(t) for t, _ in self._kept[1:]) > MOST_BARS:
                 self._kept.pop(0)
         self.send({"n": len(times)}, [times.tobytes(), what.tobytes()])
+
+    def _name_rows(self) -> None:
+        """Bars that were sent keep the number of their row, so a device that is heard of later only moves places."""
+        ranks = {track: place for place, track in enumerate(sorted(self._row_of, key=natural))}
+        self.places = [ranks[track] for track in self._row_of]
+        self.rows = [_label(track) for track in self._row_of]
 
     def _arrays(self, spans: Any, chosen: slice) -> tuple[np.ndarray, np.ndarray]:
         devices, streams = spans["device"][chosen].tolist(), spans["stream"][chosen].tolist()

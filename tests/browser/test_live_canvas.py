@@ -30,7 +30,7 @@ MODEL = """
 
 
 def traits_of(widget: live.LivePipeline) -> str:
-    names = ("title", "rows", "kinds", "colours", "series", "window_s", "speed", "row_px", "paused")
+    names = ("title", "rows", "places", "kinds", "colours", "series", "window_s", "speed", "row_px", "paused")
     plain = {name: getattr(widget, name) for name in names}
     return json.dumps(plain | {"bars": base64.b64encode(widget.bars).decode()})
 
