@@ -23,7 +23,7 @@ def with_batching(**fields):
 
 @st.composite
 def situations(draw, chunked=(False, True), queue=("fcfs", "shortest_first")):
-    chunk = draw(st.sampled_from([1, 40, 100])) if draw(st.sampled_from(chunked)) else None
+    chunk = draw(st.sampled_from([7, 40, 100])) if draw(st.sampled_from(chunked)) else None
     system = with_batching(
         budget_tokens=draw(st.sampled_from([50, 100, 300])),
         max_tokens=draw(st.sampled_from([80, 200])),
