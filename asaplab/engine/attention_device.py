@@ -69,10 +69,10 @@ class AttentionDevice(AttentionRole):
             self.group.publish((place, flight.batch.id))
         else:
             self.waiting_for = f"rank 0 of group {self.spec.group}"
-            words = self.group.receive(WAIT_S)
-            if words is None:
+            choice = self.group.receive(2, WAIT_S)
+            if choice is None:
                 return
-            flight = self._flight_of(*words)
+            flight = self._flight_of(*choice)
         self.last = flight.place
         self._turn(flight)
 
@@ -188,6 +188,6 @@ class AttentionDevice(AttentionRole):
         line.mark("dispatch", last.complete_ns)
         line.mark("moe_queue", last.start_ns)
         line.mark("moe", last.end_ns)
-        line.mark("combine", flight.ready_ns if flight.ready_ns >= 0 else picked)
+        line.mark("combine", last.sent_ns)
         line.mark("attention_queue", picked)
         self.add_results(flight, results_nKH)

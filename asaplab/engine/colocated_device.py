@@ -102,7 +102,6 @@ class ColocatedDevice(AttentionRole):
         if flight:
             flight.timeline.mark("moe", end)
         for arrived, y_mH in zip(arrivals, y_all):
-            self.receiver.release(arrived)
             self.receiver.async_combine_send(arrived, y_mH, stamps=(received, start, end), timeout_s=s.timeout_s)
         sent = now_ns()
         if flight:
@@ -126,7 +125,7 @@ class ColocatedDevice(AttentionRole):
                     f"{self.spec.name} waited {self.spec.timeout_s:.0f} s for the rows of DP groups {missing}"
                 )
             self.region.wait(heard, WAIT_S)
-        return [self.receiver.async_dispatch_recv(i, 0, copy=False) for i in range(D)]
+        return [self.receiver.async_dispatch_recv(i, 0) for i in range(D)]
 
     def _experts(self, arrivals: list[Any], layer: int) -> tuple[list[torch.Tensor], int, int]:
         """One grouped GEMM over the rows of all groups, and its rows dealt out to the groups again."""

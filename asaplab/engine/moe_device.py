@@ -37,8 +37,6 @@ class MoEDevice(Device):
         self.own = Segment.open(s.segments.moe[s.expert_device])
         self.attention = open_segments(s.segments.attention)
         self.port = MoEPort(s.dims, s.expert_device, self.own, self.attention)
-        # with a slot for each batch in flight the region stays ours until it is released: rows are read in place
-        self.copy = s.system.transport.slots < s.system.pipeline.in_flight
         self.overlapped = "moe" in s.system.pipeline.overlap
         self.fault: BaseException | None = None
         self.threads: list[threading.Thread] = []
@@ -88,7 +86,7 @@ class MoEDevice(Device):
             return None
         region, slot, _ = complete[choice]
         start = now_ns()
-        arrived = self.port.async_dispatch_recv(region, slot, copy=self.copy)
+        arrived = self.port.async_dispatch_recv(region, slot)
         self.record("dispatch", arrived.batch, arrived.layer, start, now_ns(), arrived.tokens, "receive")
         return arrived
 
@@ -105,8 +103,6 @@ class MoEDevice(Device):
         return y_mH, start, end
 
     def _send(self, arrived: Any, y_mH: torch.Tensor, start: int, end: int) -> None:
-        if not self.copy:
-            self.port.release(arrived)
         sending = now_ns()
         self.port.async_combine_send(
             arrived, y_mH, stamps=(arrived.complete_ns, start, end), timeout_s=self.spec.timeout_s

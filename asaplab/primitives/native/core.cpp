@@ -1,0 +1,199 @@
+#include "core.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstring>
+#include <vector>
+
+namespace asap {
+namespace {
+
+template <class T>
+T* at(uint64_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// A wait that is longer than this looks at the abort word again even if nobody rings.
+constexpr int64_t SLICE_NS = 100'000'000;
+
+bool aborted(uint64_t abort) { return abort && __atomic_load_n(at<uint64_t>(abort), __ATOMIC_ACQUIRE); }
+
+// The common shape of all waits: test, sleep until the bell rings, test again. Bounded.
+template <class Test>
+int64_t wait_for(Test test, uint64_t bell, uint64_t abort, uint32_t spin, int64_t timeout_ns) {
+  const int64_t until = now_ns() + timeout_ns;
+  for (;;) {
+    const uint32_t count = heard(bell);
+    if (test()) return 0;
+    if (aborted(abort)) return ABORTED;
+    const int64_t left = until - now_ns();
+    if (left <= 0) return TIMED_OUT;
+    wait_bell(bell, count, spin, left < SLICE_NS ? left : SLICE_NS);
+  }
+}
+
+void deliver(const Put& put) {
+  if (put.count) {
+    if (put.rows) {
+      gather_rows(put.to, put.from, put.rows, static_cast<int64_t>(put.count), put.row_bytes);
+    } else {
+      std::memcpy(at<void>(put.to), at<void>(put.from), put.count * put.row_bytes);
+    }
+  }
+  if (put.meta_bytes) std::memcpy(at<void>(put.meta_to), at<void>(put.meta_from), put.meta_bytes);
+  if (put.index_bytes) std::memcpy(at<void>(put.index_to), at<void>(put.index_from), put.index_bytes);
+  std::memcpy(at<void>(put.header), at<void>(put.words), 64);
+  at<int64_t>(put.header)[7] = now_ns();
+  store(put.flag, put.value);
+}
+
+}  // namespace
+
+int64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
+}
+
+uint64_t load(uint64_t address) { return __atomic_load_n(at<uint64_t>(address), __ATOMIC_ACQUIRE); }
+
+void store(uint64_t address, uint64_t value) { __atomic_store_n(at<uint64_t>(address), value, __ATOMIC_RELEASE); }
+
+bool clear(uint64_t address, uint64_t expected) {
+  return __atomic_compare_exchange_n(at<uint64_t>(address), &expected, 0, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+uint32_t heard(uint64_t bell) { return __atomic_load_n(&at<Bell>(bell)->count, __ATOMIC_SEQ_CST); }
+
+void ring(uint64_t bell) {
+  Bell* b = at<Bell>(bell);
+  __atomic_fetch_add(&b->count, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&b->waiters, __ATOMIC_SEQ_CST))
+    syscall(SYS_futex, &b->count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+bool wait_bell(uint64_t bell, uint32_t count, uint32_t spin, int64_t timeout_ns) {
+  Bell* b = at<Bell>(bell);
+  for (uint32_t k = 0; k < spin; ++k) {
+    if (heard(bell) != count) return true;
+    relax();
+  }
+  const int64_t until = now_ns() + timeout_ns;
+  bool moved;
+  // the ringer counts up and then looks for waiters; we announce ourselves and then look at the count: one of us sees
+  __atomic_fetch_add(&b->waiters, 1, __ATOMIC_SEQ_CST);
+  while (!(moved = heard(bell) != count)) {
+    const int64_t left = until - now_ns();
+    if (left <= 0) break;
+    timespec t = {left / 1'000'000'000LL, left % 1'000'000'000LL};
+    syscall(SYS_futex, &b->count, FUTEX_WAIT, count, &t, nullptr, 0);
+  }
+  __atomic_fetch_sub(&b->waiters, 1, __ATOMIC_SEQ_CST);
+  return moved;
+}
+
+int64_t count_ready(uint64_t addresses, uint64_t expected, int64_t n) {
+  int64_t ready = 0;
+  for (int64_t k = 0; k < n; ++k) {
+    const uint64_t value = load(at<uint64_t>(addresses)[k]);
+    ready += expected ? value == at<uint64_t>(expected)[k] : value != 0;
+  }
+  return ready;
+}
+
+int64_t wait_at_least(uint64_t base, uint64_t stride, int64_t n, uint64_t value, uint64_t bell, uint64_t abort,
+                      uint32_t spin, int64_t timeout_ns) {
+  auto test = [&] {
+    for (int64_t k = 0; k < n; ++k)
+      if (load(base + k * stride) < value) return false;
+    return true;
+  };
+  return wait_for(test, bell, abort, spin, timeout_ns);
+}
+
+int64_t put_all(uint64_t puts, int64_t n, uint64_t done, uint64_t own_bell, uint64_t abort, uint32_t spin,
+                int64_t timeout_ns) {
+  const Put* put = at<const Put>(puts);
+  uint8_t* made = at<uint8_t>(done);
+  auto test = [&] {
+    bool all = true;
+    for (int64_t k = 0; k < n; ++k) {
+      if (made[k]) continue;
+      if (load(put[k].flag)) {  // backpressure: not yet taken, serve the others first
+        all = false;
+        continue;
+      }
+      deliver(put[k]);
+      ring(put[k].bell);
+      made[k] = 1;
+    }
+    return all;
+  };
+  const int64_t outcome = wait_for(test, own_bell, abort, spin, timeout_ns);
+  return outcome ? outcome : n;
+}
+
+void gather_rows(uint64_t to, uint64_t from, uint64_t rows_i32, int64_t n, uint64_t row_bytes) {
+  const int32_t* rows = at<const int32_t>(rows_i32);
+  char* out = at<char>(to);
+  const char* in = at<const char>(from);
+  for (int64_t k = 0; k < n; ++k) std::memcpy(out + k * row_bytes, in + rows[k] * row_bytes, row_bytes);
+}
+
+void scatter_rows(uint64_t to, uint64_t from, uint64_t rows_i64, int64_t n, uint64_t row_bytes) {
+  const int64_t* rows = at<const int64_t>(rows_i64);
+  char* out = at<char>(to);
+  const char* in = at<const char>(from);
+  for (int64_t k = 0; k < n; ++k) std::memcpy(out + rows[k] * row_bytes, in + k * row_bytes, row_bytes);
+}
+
+void plan(uint64_t ids_i64, int64_t n, int64_t K, int64_t E_total, uint64_t bounds_i64, int64_t E, uint64_t counts_i32,
+          uint64_t order_i64, uint64_t index_i32, uint64_t rows_i32, uint64_t row_ends_i64, uint64_t pair_ends_i64) {
+  const int64_t* ids = at<const int64_t>(ids_i64);
+  const int64_t* bounds = at<const int64_t>(bounds_i64);
+  int32_t* counts = at<int32_t>(counts_i32);
+  int64_t* order = at<int64_t>(order_i64);
+  int32_t *index = at<int32_t>(index_i32), *rows = at<int32_t>(rows_i32);
+  int64_t *row_ends = at<int64_t>(row_ends_i64), *pair_ends = at<int64_t>(pair_ends_i64);
+  std::memset(counts, 0, E_total * sizeof(int32_t));
+  for (int64_t p = 0; p < n * K; ++p) ++counts[ids[p]];
+  std::vector<int64_t> next(E_total);
+  for (int64_t e = 0, sum = 0; e < E_total; ++e) {
+    next[e] = sum;
+    sum += counts[e];
+  }
+  for (int64_t p = 0; p < n * K; ++p) order[next[ids[p]]++] = p;
+  std::vector<int32_t> row_of(n);
+  std::vector<int64_t> seen(n, -1);
+  int64_t filled = 0, pair = 0;
+  for (int64_t device = 0; device < E; ++device) {
+    const int64_t first = filled;
+    int64_t end = pair;
+    for (int64_t e = bounds[device]; e < bounds[device + 1]; ++e) end += counts[e];
+    for (; pair < end; ++pair) {
+      const int64_t token = order[pair] / K;
+      if (seen[token] != device) {
+        seen[token] = device;
+        row_of[token] = static_cast<int32_t>(filled - first);
+        rows[filled++] = static_cast<int32_t>(token);
+      }
+      index[pair] = row_of[token];
+    }
+    row_ends[device] = filled;
+    pair_ends[device] = end;
+  }
+}
+
+}  // namespace asap
