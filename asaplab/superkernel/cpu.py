@@ -1,4 +1,11 @@
-"""The native CPU kernels: packing and calls by address, without the interpreter's lock."""
+"""The native CPU kernels: packing and calls by address, without the interpreter's lock.
+
+In bfloat16 they round where ``F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)`` rounds: gate, up, silu,
+the product and the result, each to nearest even; sums are float32. What differs from torch: the order of the sums
+(blocks of 256 along the summed dimension, one multiply-add after the other within a block), and e^x, a polynomial good
+to about 1e-7; so a value next to a tie may round the other way. AVX2 has no bfloat16 arithmetic: weights are widened
+to float32 in registers.
+"""
 
 from __future__ import annotations
 

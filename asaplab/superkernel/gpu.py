@@ -21,23 +21,29 @@ TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 
 
 @triton.jit
-def _tile_sum(
-    x_at, row, rows_end, x_stride, w_at, column, N: tl.constexpr, K: tl.constexpr,
+def _tile_sums(
+    x_at, row, rows_end, x_stride, w_at, column, N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Rows of x times columns of a weight (N, K), summed over K in float32."""
-    total = tl.zeros((BM, BN), dtype=tl.float32)
+    """Rows of x times columns of a weight (N, K), summed over K in float32; if GATED, also of the weight after it."""
+    first = tl.zeros((BM, BN), dtype=tl.float32)
+    second = tl.zeros((BM, BN), dtype=tl.float32)
     for k0 in range(0, K, BK):
         k = k0 + tl.arange(0, BK)
-        x = tl.load(
-            x_at + row[:, None] * x_stride + k[None, :], mask=(row[:, None] < rows_end) & (k[None, :] < K), other=0.0
-        )
-        w = tl.load(w_at + column[None, :] * K + k[:, None], mask=(column[None, :] < N) & (k[:, None] < K), other=0.0)
+        x_mask = (row[:, None] < rows_end) & (k[None, :] < K)
+        w_mask = (column[None, :] < N) & (k[:, None] < K)
+        x = tl.load(x_at + row[:, None] * x_stride + k[None, :], mask=x_mask, other=0.0)
+        w = tl.load(w_at + column[None, :] * K + k[:, None], mask=w_mask, other=0.0)
         if WIDEN:  # the interpreter cannot multiply bfloat16
             x = x.to(tl.float32)
             w = w.to(tl.float32)
-        total = tl.dot(x, w, total, input_precision="ieee")
-    return total
+        first = tl.dot(x, w, first, input_precision="ieee")
+        if GATED:
+            w = tl.load(w_at + N * K + column[None, :] * K + k[:, None], mask=w_mask, other=0.0)
+            if WIDEN:
+                w = w.to(tl.float32)
+            second = tl.dot(x, w, second, input_precision="ieee")
+    return first, second
 
 
 @triton.jit
@@ -63,9 +69,8 @@ def grouped_linear(
         while tile < mine:
             row = start + ((tile - before) % down) * BM + tl.arange(0, BM)  # rows first: they share the weights
             column = ((tile - before) // down) * BN + tl.arange(0, BN)
-            total = _tile_sum(x_at, row, end, x_stride, w_at, column, N, K, BM, BN, BK, WIDEN)
+            total, up = _tile_sums(x_at, row, end, x_stride, w_at, column, N, K, GATED, BM, BN, BK, WIDEN)
             if GATED:
-                up = _tile_sum(x_at, row, end, x_stride, w_at + N * K, column, N, K, BM, BN, BK, WIDEN)
                 gate = total.to(TYPE).to(tl.float32)  # the roundings of F.silu(gate) * up
                 silu = (gate / (1.0 + tl.exp(-gate))).to(TYPE).to(tl.float32)
                 total = silu * up.to(TYPE).to(tl.float32)

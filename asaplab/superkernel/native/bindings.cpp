@@ -8,6 +8,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -42,11 +43,13 @@ const Kernel& kernel_for(const std::string& set, bool bfloat16) {
   return bfloat16 ? wide_bfloat16 : wide_float32;
 }
 
-// One thread's working memory, kept from call to call.
-char* scratch(size_t bytes) {
+char* aligned(char* memory) { return memory + (64 - (uintptr_t)memory % 64) % 64; }
+
+// The calling thread's working memory, kept from call to call.
+char* own_scratch(size_t bytes) {
   thread_local std::vector<char> memory;
   if (memory.size() < bytes + 64) memory.resize(bytes + 64);
-  return memory.data() + (64 - (uintptr_t)memory.data() % 64);
+  return aligned(memory.data());
 }
 
 // Streaming through weights is bound by address translation as much as by memory; the kernel may refuse silently.
@@ -87,15 +90,23 @@ int grouped_mlp(const Kernel& kernel, Shape shape, size_t element, uintptr_t x, 
       work += work_of(blocks.back(), shape);
     }
   }
+  const int64_t workers = work < SMALL ? 1 : std::min<int64_t>(threads, blocks.size());
   std::atomic<size_t> next{0};
-  auto take_blocks = [&] {
-    char* memory = scratch(kernel.scratch_bytes(shape));
+  auto take_blocks = [&](char* memory) {
     for (size_t i; (i = next.fetch_add(1)) < blocks.size();) kernel.mlp(shape, blocks[i], memory);
   };
-  const int64_t workers = work < SMALL ? 1 : std::min<int64_t>(threads, blocks.size());
+  const size_t bytes = (kernel.scratch_bytes(shape) + 63) / 64 * 64;
+  char* own = own_scratch(bytes);
+  std::unique_ptr<char[]> rest(new char[(workers - 1) * bytes + 64]);
   std::vector<std::thread> others;
-  for (int64_t t = 1; t < workers; t++) others.emplace_back(take_blocks);
-  take_blocks();
+  for (int64_t t = 1; t < workers; t++) {
+    try {
+      others.emplace_back(take_blocks, aligned(rest.get()) + (t - 1) * bytes);
+    } catch (const std::system_error&) {
+      break;  // the threads there are do all the work
+    }
+  }
+  take_blocks(own);
   for (auto& other : others) other.join();
   return DONE;
 }
