@@ -7,7 +7,8 @@ from typing import Any
 
 from bokeh.core.properties import without_property_validation
 from bokeh.layouts import column, row
-from bokeh.models import ColumnDataSource, DataRange1d, Div, FactorRange, HoverTool, Range, Range1d
+from bokeh.models import ColumnDataSource, DataRange1d, FactorRange, HoverTool, Range, Range1d
+from bokeh.models.widgets import Div
 from bokeh.plotting import figure
 from distributed.dashboard.components import DashboardComponent, add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
@@ -30,10 +31,10 @@ class Panes(DashboardComponent):
         self.bars = ColumnDataSource(
             {name: [] for name in ("device", "left", "right", "color", "what", "ms", "tokens")}
         )
-        self.factors = FactorRange(*self.known)
-        self.rows = FactorRange(*reversed(self.known))
+        self.factors = FactorRange(factors=list(self.known))
+        self.rows = FactorRange(factors=self.known[::-1])
         self.numbers = Div(text="", sizing_mode="stretch_width")
-        self.utilization = self._columns("busy share of each device", "busy", Range1d(0, 1))
+        self.utilization = self._columns("busy share of each device", "busy", Range1d(start=0, end=1))
         self.queues = self._columns("waiting at each device (batches or regions)", "depth", DataRange1d(start=0))
         self.pipeline = self._timeline()
 
@@ -56,7 +57,7 @@ class Panes(DashboardComponent):
     def _timeline(self) -> Any:
         shown = figure(
             title=f"pipeline, last {self.recent.window_s:.0f} s",
-            x_range=Range1d(-self.recent.window_s, 0),
+            x_range=Range1d(start=-self.recent.window_s, end=0),
             y_range=self.rows,
             height=420,
             tools="xpan,xwheel_zoom,reset",
