@@ -113,7 +113,8 @@ class AttentionPort:
         rows, pairs = np.diff(ends[0])[e], np.diff(ends[1])[e]
         first_row, first_pair = ends[0][e], ends[1][e]
         words = np.zeros((len(e), HEADER_WORDS), np.int64)
-        words.T[:7] = value, layer, batch, rows, pairs, first_pair, len(x_nH)
+        for column, word in enumerate((value, layer, batch, rows, pairs, first_pair, len(x_nH))):
+            words[:, column] = word
         starts = self._plan.bounds_E1
         puts = self._puts[slot, e]
         puts[:, VALUE] = value

@@ -1,4 +1,4 @@
-"""Which row goes where: the (token, k) pairs of a batch sorted by expert, and the rows that each device needs of them."""
+"""Which row goes where: the (token, k) pairs of a batch sorted by expert, and the rows each device needs of them."""
 
 from __future__ import annotations
 

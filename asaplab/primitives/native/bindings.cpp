@@ -16,11 +16,11 @@ NB_MODULE(_core, m) {
   m.def("clear", &asap::clear);
   m.def("heard", &asap::heard);
   m.def("ring", &asap::ring);
+  m.def("loads", &asap::loads);
   m.def("count_ready", &asap::count_ready);
   m.def("wait_bell", &asap::wait_bell, unlocked);
   m.def("wait_at_least", &asap::wait_at_least, unlocked);
   m.def("put_all", &asap::put_all, unlocked);
-  m.def("gather_rows", &asap::gather_rows, unlocked);
-  m.def("scatter_rows", &asap::scatter_rows, unlocked);
+  m.def("move_rows", &asap::move_rows, unlocked);
   m.def("plan", &asap::plan, unlocked);
 }

@@ -45,13 +45,7 @@ int64_t wait_for(Test test, uint64_t bell, uint64_t abort, uint32_t spin, int64_
 }
 
 void deliver(const Put& put) {
-  if (put.count) {
-    if (put.rows) {
-      gather_rows(put.to, put.from, put.rows, static_cast<int64_t>(put.count), put.row_bytes);
-    } else {
-      std::memcpy(at<void>(put.to), at<void>(put.from), put.count * put.row_bytes);
-    }
-  }
+  move_rows(put.to, 0, put.from, put.rows, static_cast<int64_t>(put.count), put.row_bytes);
   if (put.meta_bytes) std::memcpy(at<void>(put.meta_to), at<void>(put.meta_from), put.meta_bytes);
   if (put.index_bytes) std::memcpy(at<void>(put.index_to), at<void>(put.index_from), put.index_bytes);
   std::memcpy(at<void>(put.header), at<void>(put.words), 64);
@@ -104,11 +98,15 @@ bool wait_bell(uint64_t bell, uint32_t count, uint32_t spin, int64_t timeout_ns)
   return moved;
 }
 
+void loads(uint64_t base, uint64_t stride, int64_t n, uint64_t out) {
+  for (int64_t k = 0; k < n; ++k) at<uint64_t>(out)[k] = load(base + k * stride);
+}
+
 int64_t count_ready(uint64_t addresses, uint64_t expected, int64_t n) {
   int64_t ready = 0;
   for (int64_t k = 0; k < n; ++k) {
     const uint64_t value = load(at<uint64_t>(addresses)[k]);
-    ready += expected ? value == at<uint64_t>(expected)[k] : value != 0;
+    ready += value == at<uint64_t>(expected)[k];
   }
   return ready;
 }
@@ -145,26 +143,27 @@ int64_t put_all(uint64_t puts, int64_t n, uint64_t done, uint64_t own_bell, uint
   return outcome ? outcome : n;
 }
 
-void gather_rows(uint64_t to, uint64_t from, uint64_t rows_i32, int64_t n, uint64_t row_bytes) {
-  const int32_t* rows = at<const int32_t>(rows_i32);
+void move_rows(uint64_t to, uint64_t to_rows_i32, uint64_t from, uint64_t from_rows_i32, int64_t n,
+               uint64_t row_bytes) {
+  const int32_t* put = at<const int32_t>(to_rows_i32);
+  const int32_t* take = at<const int32_t>(from_rows_i32);
   char* out = at<char>(to);
   const char* in = at<const char>(from);
-  for (int64_t k = 0; k < n; ++k) std::memcpy(out + k * row_bytes, in + rows[k] * row_bytes, row_bytes);
-}
-
-void scatter_rows(uint64_t to, uint64_t from, uint64_t rows_i64, int64_t n, uint64_t row_bytes) {
-  const int64_t* rows = at<const int64_t>(rows_i64);
-  char* out = at<char>(to);
-  const char* in = at<const char>(from);
-  for (int64_t k = 0; k < n; ++k) std::memcpy(out + rows[k] * row_bytes, in + k * row_bytes, row_bytes);
+  if (!n) return;
+  if (!put && !take) {
+    std::memcpy(out, in, n * row_bytes);
+    return;
+  }
+  for (int64_t k = 0; k < n; ++k)
+    std::memcpy(out + (put ? put[k] : k) * row_bytes, in + (take ? take[k] : k) * row_bytes, row_bytes);
 }
 
 void plan(uint64_t ids_i64, int64_t n, int64_t K, int64_t E_total, uint64_t bounds_i64, int64_t E, uint64_t counts_i32,
-          uint64_t order_i64, uint64_t index_i32, uint64_t rows_i32, uint64_t row_ends_i64, uint64_t pair_ends_i64) {
+          uint64_t order_i32, uint64_t index_i32, uint64_t rows_i32, uint64_t row_ends_i64, uint64_t pair_ends_i64) {
   const int64_t* ids = at<const int64_t>(ids_i64);
   const int64_t* bounds = at<const int64_t>(bounds_i64);
   int32_t* counts = at<int32_t>(counts_i32);
-  int64_t* order = at<int64_t>(order_i64);
+  int32_t* order = at<int32_t>(order_i32);
   int32_t *index = at<int32_t>(index_i32), *rows = at<int32_t>(rows_i32);
   int64_t *row_ends = at<int64_t>(row_ends_i64), *pair_ends = at<int64_t>(pair_ends_i64);
   std::memset(counts, 0, E_total * sizeof(int32_t));
@@ -174,7 +173,7 @@ void plan(uint64_t ids_i64, int64_t n, int64_t K, int64_t E_total, uint64_t boun
     next[e] = sum;
     sum += counts[e];
   }
-  for (int64_t p = 0; p < n * K; ++p) order[next[ids[p]]++] = p;
+  for (int64_t p = 0; p < n * K; ++p) order[next[ids[p]]++] = static_cast<int32_t>(p);
   std::vector<int32_t> row_of(n);
   std::vector<int64_t> seen(n, -1);
   int64_t filled = 0, pair = 0;

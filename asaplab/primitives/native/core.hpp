@@ -6,7 +6,7 @@
 
 namespace asap {
 
-constexpr int ABI = 1;
+constexpr int ABI = 2;  // raised with every change that backend.py must know of
 
 struct Bell {  // one cache line: a counter that only grows, and how many wait for it to change
   uint32_t count;
@@ -21,8 +21,8 @@ struct Put {  // one destination of a 1-to-N transfer
   uint64_t words;                           // and where they come from; the last one is stamped when the flag is set
   uint64_t meta_to, meta_from, meta_bytes;  // counts
   uint64_t index_to, index_from, index_bytes;
-  uint64_t to, from, row_bytes;             // rows: gathered from `from` by `rows`, or copied in order if `rows` is zero
-  uint64_t rows, count;
+  uint64_t to, from, row_bytes;             // rows, gathered from `from`
+  uint64_t rows, count;                     // by this list; zero means in order
 };
 
 enum Outcome : int64_t { TIMED_OUT = -1, ABORTED = -2 };
@@ -35,7 +35,9 @@ uint32_t heard(uint64_t bell);
 void ring(uint64_t bell);
 // Until the bell has moved on from `count`: true, or false after the timeout. Spins `spin` times before it sleeps.
 bool wait_bell(uint64_t bell, uint32_t count, uint32_t spin, int64_t timeout_ns);
-// How many of n words hold their expected value (expected[k], or any value but zero if `expected` is zero).
+// n words at `base` with `stride`.
+void loads(uint64_t base, uint64_t stride, int64_t n, uint64_t out);
+// How many of the words at n addresses hold their expected value.
 int64_t count_ready(uint64_t addresses, uint64_t expected, int64_t n);
 // Until n words at `base` with `stride` are at least `value`; 0, TIMED_OUT or ABORTED.
 int64_t wait_at_least(uint64_t base, uint64_t stride, int64_t n, uint64_t value, uint64_t bell, uint64_t abort,
@@ -44,10 +46,10 @@ int64_t wait_at_least(uint64_t base, uint64_t stride, int64_t n, uint64_t value,
 // done[k] is set for each put that was made.
 int64_t put_all(uint64_t puts, int64_t n, uint64_t done, uint64_t own_bell, uint64_t abort, uint32_t spin,
                 int64_t timeout_ns);
-void gather_rows(uint64_t to, uint64_t from, uint64_t rows_i32, int64_t n, uint64_t row_bytes);
-void scatter_rows(uint64_t to, uint64_t from, uint64_t rows_i64, int64_t n, uint64_t row_bytes);
+// Row from_rows[k] to row to_rows[k] for n rows; a list that is zero means in order.
+void move_rows(uint64_t to, uint64_t to_rows_i32, uint64_t from, uint64_t from_rows_i32, int64_t n, uint64_t row_bytes);
 // Sort (token, k) pairs by expert, keeping their order; see plan.py for the arrays.
 void plan(uint64_t ids_i64, int64_t n, int64_t K, int64_t E_total, uint64_t bounds_i64, int64_t E, uint64_t counts_i32,
-          uint64_t order_i64, uint64_t index_i32, uint64_t rows_i32, uint64_t row_ends_i64, uint64_t pair_ends_i64);
+          uint64_t order_i32, uint64_t index_i32, uint64_t rows_i32, uint64_t row_ends_i64, uint64_t pair_ends_i64);
 
 }  // namespace asap
