@@ -72,6 +72,9 @@ class Account:
             self.first_token[request] = token
             if self.keep_logits:
                 self.logits[request] = row
+            ttft_s = (report["finished_ns"] - self._arrival_ns(request)) * 1e-9
+            for listener in self.live.inbox.finished:
+                listener(report["finished_ns"] * 1e-9, ttft_s, int(self.workload.tokens[request]))
         return len(report["requests"])
 
     def kv(self, report: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ class Inbox:
         self.reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.latest: dict[str, dict[str, Any]] = {}  # device -> last telemetry
         self.listeners: list[Any] = []  # called with every telemetry message, on the scheduler's thread
+        self.finished: list[Any] = []  # called with (when_s, ttft_s, tokens) of every first token
 
     def report(self, worker: str = "", **message: Any) -> None:
         self.reports.put(message)

@@ -95,6 +95,8 @@ def dask_setup(scheduler: Any) -> None:
             before(**message)
 
     scheduler.stream_handlers[TELEMETRY] = hear
+    if inbox := getattr(scheduler, "asap_inbox", None):  # of a deployed instance
+        inbox.finished.append(recent.finished)
     scheduler.add_plugin(_cells(recent), name="asap-cells", idempotent=True)
     _name_in_navigation(scheduler)
 
