@@ -88,13 +88,13 @@ class Checkpoint:
         attention = self._mla if self.config.mla else self._gqa
         return LayerWeights(
             input_norm_H=self._read(layer, "input_layernorm", policy.dtype),
-            attention=attention(layer, rank, T, policy.dtype),
+            attention=attention(layer, rank, T, policy),
             post_norm_H=self._read(layer, "post_attention_layernorm", policy.dtype),
             mlp=self._router(layer, policy) if self.config.is_moe(layer) else self._mlp(layer, "mlp", policy.dtype),
         )
 
-    def _gqa(self, layer: int, rank: int, T: int, dtype: torch.dtype) -> GqaWeights:
-        config, name = self.config, "self_attn."
+    def _gqa(self, layer: int, rank: int, T: int, policy: Policy) -> GqaWeights:
+        config, name, dtype = self.config, "self_attn.", policy.dtype
         d, queries = config.head_dim, rank_heads(config, rank, T)
         keys = rank_kv_heads(config, rank, T)
         q_rows, kv_rows = _times(queries, d), _times(keys, d)
@@ -107,8 +107,8 @@ class Checkpoint:
             o_HA=self._read(layer, name + "o_proj", dtype, columns=q_rows),
         )
 
-    def _mla(self, layer: int, rank: int, T: int, dtype: torch.dtype) -> MlaWeights:
-        config, mla, name = self.config, self.config.mla, "self_attn."
+    def _mla(self, layer: int, rank: int, T: int, policy: Policy) -> MlaWeights:
+        config, mla, name, dtype = self.config, self.config.mla, "self_attn.", policy.dtype
         assert mla is not None
         heads = rank_heads(config, rank, T)
         q_rows, low_rank = _times(heads, config.head_dim), mla.q_rank is not None
@@ -120,17 +120,17 @@ class Checkpoint:
             kv_norm_R=self._read(layer, name + "kv_a_layernorm", dtype),
             kv_up_AR=self._read(layer, name + "kv_b_proj", dtype, _times(heads, mla.nope + mla.v)),
             o_HA=self._read(layer, name + "o_proj", dtype, columns=_times(heads, mla.v)),
-            indexer=self._indexer(layer, dtype) if config.indexer else None,
+            indexer=self._indexer(layer, policy) if config.indexer else None,
         )
 
-    def _indexer(self, layer: int, dtype: torch.dtype) -> IndexerWeights:
-        name = "self_attn.indexer."
+    def _indexer(self, layer: int, policy: Policy) -> IndexerWeights:
+        name, dtype = "self_attn.indexer.", policy.dtype
         return IndexerWeights(
             q_AR=self._read(layer, name + "wq_b", dtype),
             k_dH=self._read(layer, name + "wk", dtype),
             k_norm_d=self._read(layer, name + "k_norm", dtype),
             k_bias_d=self._files.read(f"model.layers.{layer}.{name}k_norm.bias", dtype),
-            head_hH=self._read(layer, name + "weights_proj", dtype),
+            head_hH=self._read(layer, name + "weights_proj", policy.high),
         )
 
     def _router(self, layer: int, policy: Policy) -> RouterWeights:

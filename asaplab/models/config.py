@@ -183,10 +183,12 @@ def _deepseek(raw: dict[str, Any], common: dict[str, Any], family: Family) -> Mo
         nope=raw["qk_nope_head_dim"],
         rope=raw["qk_rope_head_dim"],
         v=raw["v_head_dim"],
-        interleaved=raw.get("rope_interleave", True),
+        interleaved=raw.get("rope_interleave", True) or family == "deepseek_v32",
     )
     indexer = None
     if family == "deepseek_v32":
+        if mla.q_rank is None:
+            raise KeyError("q_lora_rank")  # the indexer reads the query latent
         indexer = Indexer(heads=raw["index_n_heads"], dim=raw["index_head_dim"], top_k=raw["index_topk"])
     rope = rope_from(raw, mla.rope, default_theta=10_000.0)
     return ModelConfig(

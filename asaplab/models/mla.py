@@ -1,4 +1,7 @@
-"""Multi-head latent attention (DeepSeek-V3, Kimi-K2), one rank's heads. The cache keeps latents, not heads."""
+"""Multi-head latent attention (DeepSeek-V3, Kimi-K2), one rank's heads. The cache keeps latents, not heads.
+
+DeepSeek-V3.2 adds an indexer that narrows what each query reads; every rank computes the same choice.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import torch
 from torch import Tensor
 
 from asaplab.models.config import ModelConfig
-from asaplab.models.context import Context
+from asaplab.models.context import Context, Part
+from asaplab.models.indexer import IndexQueries, index_mask, index_queries
 from asaplab.models.kv_cache import BLOCK
 from asaplab.models.numerics import linear, rms_norm
 from asaplab.models.policy import Policy
 from asaplab.models.rope import rotate_halves, rotate_pairs
-from asaplab.models.varlen import causal_attention
+from asaplab.models.varlen import Select, causal_attention
 from asaplab.models.weights import MlaWeights
 
 _INNER_EPS = 1e-6  # of the norms inside attention, whatever config.json says
@@ -28,20 +32,41 @@ def mla_attention(
     q_NA, latent_NR, key_Nd = low_NA.split([low_NA.shape[1] - mla.kv_rank - mla.rope, mla.kv_rank, mla.rope], dim=1)
     latent_NR = rms_norm(latent_NR, weights.kv_norm_R, _INNER_EPS, policy)
     key_Nd = rotate(key_Nd[:, None], context.cos_Nd, context.sin_Nd)[:, 0]
+    query_NR = q_NA
     if weights.q_up_AR is not None and weights.q_norm_R is not None:
-        q_NA = linear(rms_norm(q_NA, weights.q_norm_R, _INNER_EPS, policy), weights.q_up_AR)
+        query_NR = rms_norm(q_NA, weights.q_norm_R, _INNER_EPS, policy)
+        q_NA = linear(query_NR, weights.q_up_AR)
+    index = None
+    if weights.indexer is not None and config.indexer is not None:
+        index = index_queries(weights.indexer, x_NH, query_NR, mla.rope, context, config.indexer, policy)
     q_Nhd = q_NA.reshape(N, -1, config.head_dim)
     turned_Nhd = rotate(q_Nhd[..., mla.nope :], context.cos_Nd, context.sin_Nd)
     q_hNd = torch.cat([q_Nhd[..., : mla.nope], turned_Nhd], dim=-1).transpose(0, 1)
     out_Nhv = torch.empty(N, q_hNd.shape[0], mla.v, dtype=policy.dtype)
     for part in context.parts:
-        kept = part.cache.append(layer, part.start, (latent_NR[part.rows], key_Nd[part.rows]))
+        new = [latent_NR[part.rows], key_Nd[part.rows]]
+        if index is not None:
+            new.append(index.k_Nd[part.rows])
+        kept = part.cache.append(layer, part.start, new)
         end = -(-(part.start + part.last - part.first) // BLOCK) * BLOCK
         k_hnd, v_hnv = expand(weights, kept[0][:end], kept[1][:end], config)
+        select = None if index is None else _selection(index, part, kept[2], config, policy)
         q_h1md = q_hNd[:, None, part.rows]
-        out_h1mv = causal_attention(q_h1md, k_hnd, v_hnv, part.start, config.softmax_scale, policy)
+        out_h1mv = causal_attention(q_h1md, k_hnd, v_hnv, part.start, config.softmax_scale, policy, select)
         out_Nhv[part.rows] = out_h1mv[:, 0].transpose(0, 1)
     return linear(out_Nhv.view(N, -1), weights.o_HA)
+
+
+def _selection(index: IndexQueries, part: Part, key_sd: Tensor, config: ModelConfig, policy: Policy) -> Select:
+    """The mask of some of a piece's queries, by their positions in the sequence."""
+    sizes = config.indexer
+    assert sizes is not None
+
+    def select(first: int, last: int, n: int) -> Tensor:
+        rows = slice(part.first + first - part.start, part.first + last - part.start)
+        return index_mask(index.q_hNd[:, rows], index.weight_hN[:, rows], key_sd[:n], first, sizes, policy)
+
+    return select
 
 
 def expand(weights: MlaWeights, latent_nR: Tensor, key_nd: Tensor, config: ModelConfig) -> tuple[Tensor, Tensor]:
@@ -57,7 +82,8 @@ def expand(weights: MlaWeights, latent_nR: Tensor, key_nd: Tensor, config: Model
 
 
 def mla_shapes(config: ModelConfig) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the latent and the rotary key for one position in the cache."""
+    """Shapes of the latent, the rotary key and the indexer's key, if any, for one position in the cache."""
     mla = config.mla
     assert mla is not None
-    return (1, mla.kv_rank), (1, mla.rope)
+    shapes: tuple[tuple[int, ...], ...] = ((1, mla.kv_rank), (1, mla.rope))
+    return (*shapes, (1, config.indexer.dim)) if config.indexer else shapes

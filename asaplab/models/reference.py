@@ -88,10 +88,9 @@ class Reference:
         order_m = expert_m.argsort(stable=True)
         offsets_E1 = torch.zeros(self.config.E_total + 1, dtype=torch.int64)
         offsets_E1[1:] = torch.bincount(expert_m, minlength=self.config.E_total).cumsum(0)
-        x_mH = routed.x_nH[order_m // K]
+        x_mH = routed.x_nH.index_select(0, order_m // K)
         y_mH = superkernel.grouped_mlp(x_mH, offsets_E1, torch.tensor([layer]), self._table)
-        results_mH = torch.empty_like(y_mH)
-        results_mH[order_m] = y_mH
+        results_mH = torch.empty_like(y_mH).index_copy_(0, order_m, y_mH)
         return results_mH.view(n, K, self.config.H)
 
 

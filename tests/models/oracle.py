@@ -91,7 +91,31 @@ def _qwen_router(self: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return logits, weights, ids
 
 
+def _indexer(
+    self: Any, x: Tensor, q_resid: Tensor, position_embeddings: Any, mask: Tensor, *_: Any, **kwargs: Any
+) -> Tensor:
+    cos, sin = (table[:, :, None, : self.qk_rope_head_dim // 2] for table in position_embeddings)
+
+    def rotate(y: Tensor) -> Tensor:
+        a, b = y[..., : self.qk_rope_head_dim].chunk(2, dim=-1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin, y[..., self.qk_rope_head_dim :]], dim=-1)
+
+    q = rotate(self.wq_b(q_resid).unflatten(-1, (self.n_heads, self.head_dim)))
+    k = rotate(self.k_norm(self.wk(x))[:, :, None])[:, :, 0]
+    if (cache := kwargs.get("cache")) is not None:
+        k = cache.update_indexer(k, self.layer_idx)
+    scores = F.relu(torch.einsum("bshd,btd->bsht", q, k) * self.head_dim**-0.5)
+    weights = F.linear(x, self.weights_proj.weight.double()) * self.n_heads**-0.5
+    scores = torch.einsum("bsh,bsht->bst", weights, scores)
+    if mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    else:
+        scores = scores + mask
+    return scores.sort(dim=-1, descending=True, stable=True).indices[..., : self.index_topk].int()
+
+
 _TRUE_FLOAT64 = {
+    "Indexer": _indexer,
     "RMSNorm": _rms_norm,
     "RotaryEmbedding": _rotary,
     "TopkRouter": _deepseek_router,

@@ -190,7 +190,7 @@ def test_not_finite_weights_are_refused_at_load(copy: Path, name: str, value: fl
 
 
 def test_ranks_and_experts_that_do_not_fit(written: dict[str, Path]) -> None:
-    v3, qwen3 = (ModelConfig.load(written[name]) for name in FAMILIES)
+    v3, qwen3 = (ModelConfig.load(written[name]) for name in ("deepseek_v3", "qwen3_moe"))
     for T in (1, 2, 4):
         v3.check_ranks(T)
         qwen3.check_ranks(T)

@@ -12,7 +12,7 @@ from asaplab.models import Checkpoint, Reference, policy, resolve, tokenize, wri
 from asaplab.models.tiny import CONFIGS
 from tests.models import oracle
 
-TINY = ("tiny-deepseek-v3", "tiny-qwen3-moe")
+TINY = ("tiny-deepseek-v3", "tiny-deepseek-v32", "tiny-qwen3-moe")
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     # no yarn, no query latent, half-split rotation, one expert group as in Kimi-K2, unnormalised weights
     "deepseek_v3_plain": {key: value for key, value in _V3.items() if key != "rope_scaling"}
     | {"q_lora_rank": None, "n_group": 1, "topk_group": 1, "rope_interleave": False, "norm_topk_prob": False},
+    "deepseek_v32": CONFIGS["tiny-deepseek-v32"],
     "qwen3_moe": _QWEN3,
     # a dense layer, unnormalised weights, tied head, yarn, in the newer spelling of the rotary parameters
     "qwen3_moe_mixed": {key: value for key, value in _QWEN3.items() if key != "rope_theta"}
@@ -28,4 +29,4 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
     },
 }
-FAMILIES = ("deepseek_v3", "qwen3_moe")
+FAMILIES = ("deepseek_v3", "deepseek_v32", "qwen3_moe")

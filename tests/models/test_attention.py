@@ -1,0 +1,121 @@
+"""Blocked attention, the indexer's choice and rotary tables against plain formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asaplab.models.config import Indexer
+from asaplab.models.indexer import index_mask, stable_top_k
+from asaplab.models.kv_cache import BLOCK
+from asaplab.models.policy import policy
+from asaplab.models.rope import Rope, rotate_halves, rotate_pairs
+from asaplab.models.varlen import causal_attention
+
+F64 = policy("float64")
+
+
+def blocks(n: int) -> int:
+    return -(-n // BLOCK) * BLOCK
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("start", "m"), [(0, 1), (0, 130), (100, 60), (256, 128), (127, 2)])
+def test_attention_is_the_formula(start: int, m: int, sparse: bool) -> None:
+    """In float64, for grouped heads, a prefix of any length, and with a choice of keys."""
+    generator = torch.Generator().manual_seed(start + m)
+    n = start + m
+    q, k, v = (
+        torch.randn(shape, generator=generator, dtype=torch.float64)
+        for shape in ((2, 3, m, 24), (2, blocks(n), 24), (2, blocks(n), 16))
+    )
+    k[:, n:] = v[:, n:] = 0  # positions not yet written
+    allowed = torch.arange(n) <= torch.arange(start, n)[:, None]
+    chosen = torch.rand(n, n, generator=generator) < 0.5
+    chosen |= torch.eye(n, dtype=torch.bool)
+    if sparse:
+        allowed = allowed & chosen[start:]
+
+    def select(first: int, last: int, keys: int) -> torch.Tensor:
+        picked = F.pad(chosen[first:last], (0, max(0, keys - n)))[:, :keys]
+        return torch.zeros(last - first, keys, dtype=torch.float64).masked_fill_(~picked, float("-inf"))
+
+    scores = torch.einsum("hgmd,hnd->hgmn", q, k[:, :n]) * 0.3
+    expected = torch.einsum("hgmn,hnv->hgmv", scores.masked_fill(~allowed, float("-inf")).softmax(-1), v[:, :n])
+    given_ = causal_attention(q, k, v, start, 0.3, F64, select if sparse else None)
+    torch.testing.assert_close(given_, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_low_precision_attention_is_close(dtype: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(4, 300, 48, generator=generator).to(policy(dtype).dtype) for _ in range(3))
+    pad = (0, 0, 0, blocks(300) - 300)
+    given_ = causal_attention(q[:, None], F.pad(k, pad), F.pad(v, pad), 0, 48**-0.5, policy(dtype))[:, 0]
+    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
+    error = float((given_.double() - expected).abs().max())
+    assert error < {"float32": 2e-6, "bfloat16": 2e-2}[dtype]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0]), min_size=7, max_size=7), min_size=1),
+    k=st.integers(1, 7),
+)
+def test_the_choice_is_stable(rows: list[list[float]], k: int) -> None:
+    chosen = stable_top_k(torch.tensor(rows), k)
+    for row, mask in zip(rows, chosen):
+        expected = sorted(range(len(row)), key=lambda i: (-row[i], i))[:k]
+        assert mask.nonzero().flatten().tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_index_masks_do_not_depend_on_the_cut(dtype: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    sizes = Indexer(heads=4, dim=32, top_k=40)
+    q, k, weight = (
+        torch.randn(shape, generator=generator).to(policy(dtype).dtype) for shape in ((4, 128, 32), (256, 32), (4, 128))
+    )
+    whole = index_mask(q, weight.float(), k, 128, sizes, policy(dtype))
+    assert (whole == 0).sum(-1).tolist() == [40] * 128
+    for first, last in ((0, 1), (5, 60), (60, 128)):
+        part = index_mask(q[:, first:last], weight[:, first:last].float(), k, 128 + first, sizes, policy(dtype))
+        assert torch.equal(part, whole[first:last])
+
+
+def test_few_keys_are_all_kept() -> None:
+    sizes = Indexer(heads=1, dim=8, top_k=40)
+    mask = index_mask(torch.randn(1, 40, 8), torch.randn(1, 40), torch.randn(128, 8), 0, sizes, policy("float32"))
+    assert not mask.any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(start=st.integers(0, 5000), shift=st.integers(0, 200), yarn=st.booleans())
+def test_rotation_knows_only_distances(start: int, shift: int, yarn: bool) -> None:
+    """The product of a rotated query and key depends on how far apart they are; the two layouts agree."""
+    rope = Rope(dim=16, theta=1e4, kind="yarn" if yarn else "default", factor=8.0 if yarn else 1.0, mscale=1.0)
+    generator = torch.Generator().manual_seed(start)
+    q, k = (torch.randn(1, 1, 16, generator=generator, dtype=torch.float64) for _ in range(2))
+
+    def product(position: int) -> torch.Tensor:
+        tables = [rope.tables(p, p + 1, F64) for p in (position, position + 7)]
+        return (rotate_halves(q, *tables[0]) * rotate_halves(k, *tables[1])).sum()
+
+    torch.testing.assert_close(product(start), product(start + shift), rtol=1e-9, atol=1e-9)
+    paired = torch.stack(q.chunk(2, dim=-1), dim=-1).flatten(-2)
+    tables = rope.tables(start, start + 1, F64)
+    assert torch.equal(rotate_pairs(paired, *tables), rotate_halves(q, *tables))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+def test_rotary_tables_do_not_depend_on_the_cut(dtype: str) -> None:
+    rope = Rope(dim=10, theta=1e6)
+    whole = rope.tables(0, 333, policy(dtype))
+    for first, last in ((0, 1), (7, 40), (40, 333)):
+        for part, full in zip(rope.tables(first, last, policy(dtype)), whole):
+            assert torch.equal(part, full[first:last])
