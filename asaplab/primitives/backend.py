@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 from typing import Any
@@ -18,7 +19,7 @@ SPIN = 2000  # looks at a bell before sleeping, about 20 us
 
 def _native() -> Any | None:
     try:
-        from asaplab.primitives import _core
+        _core: Any = importlib.import_module("asaplab.primitives._core")
     except ImportError:
         return None
     if _core.ABI != ABI:

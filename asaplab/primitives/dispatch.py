@@ -113,8 +113,8 @@ class AttentionPort:
         rows, pairs = np.diff(ends[0])[e], np.diff(ends[1])[e]
         first_row, first_pair = ends[0][e], ends[1][e]
         words = np.zeros((len(e), HEADER_WORDS), np.int64)
-        for column, word in enumerate((value, layer, batch, rows, pairs, first_pair, len(x_nH))):
-            words[:, column] = word
+        words[:, [0, 1, 2, 6]] = value, layer, batch, len(x_nH)
+        words[:, 3], words[:, 4], words[:, 5] = rows, pairs, first_pair
         starts = self._plan.bounds_E1
         puts = self._puts[slot, e]
         puts[:, VALUE] = value

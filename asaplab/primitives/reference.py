@@ -9,6 +9,7 @@ import ctypes
 import random
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ POLL_S = 50e-6
 now_ns = time.monotonic_ns
 
 
-def _array(address: int, n: int, dtype: type) -> np.ndarray:
+def _array(address: int, n: int, dtype: Any) -> np.ndarray:
     size = n * np.dtype(dtype).itemsize
     return np.frombuffer((ctypes.c_char * size).from_address(address), dtype) if n else np.empty(0, dtype)
 
