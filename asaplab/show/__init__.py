@@ -8,6 +8,7 @@ from typing import Any
 _LAZY = {
     "busy_window": "asaplab.show.window",
     "gantt": "asaplab.show.pipeline",
+    "mailboxes": "asaplab.show.boxes",
     "ttft_by_length": "asaplab.show.ttft",
     "ttft_over_rps": "asaplab.show.ttft",
     "ttft_parts": "asaplab.show.parts",
