@@ -69,7 +69,7 @@ class AttentionDevice(AttentionRole):
             self.group.publish((place, flight.batch.id))
         else:
             self.waiting_for = f"rank 0 of group {self.spec.group}"
-            choice = self.group.receive(2, WAIT_S)
+            choice = self.group.receive(WAIT_S)
             if choice is None:
                 return
             flight = self._flight_of(*choice)

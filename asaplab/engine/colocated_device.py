@@ -125,7 +125,7 @@ class ColocatedDevice(AttentionRole):
                     f"{self.spec.name} waited {self.spec.timeout_s:.0f} s for the rows of DP groups {missing}"
                 )
             self.region.wait(heard, WAIT_S)
-        return [self.receiver.async_dispatch_recv(i, 0) for i in range(D)]
+        return [self.receiver.async_dispatch_recv(i, 0, copy=False) for i in range(D)]
 
     def _experts(self, arrivals: list[Any], layer: int) -> tuple[list[torch.Tensor], int, int]:
         """One grouped GEMM over the rows of all groups, and its rows dealt out to the groups again."""
@@ -137,6 +137,8 @@ class ColocatedDevice(AttentionRole):
         offsets = torch.zeros(self.experts + 1, dtype=torch.int64)
         torch.cumsum(counts.sum(0), 0, out=offsets[1:])
         x_mH = torch.cat([arrived.x_mH for arrived in arrivals])[order_m]
+        for arrived in arrivals:
+            self.receiver.release(arrived)
         y_mH = superkernel.grouped_mlp(x_mH, offsets, torch.tensor([layer]), self.table)
         back_mH = torch.empty_like(y_mH)
         back_mH[order_m] = y_mH

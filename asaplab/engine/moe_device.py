@@ -37,6 +37,8 @@ class MoEDevice(Device):
         self.own = Segment.open(s.segments.moe[s.expert_device])
         self.attention = open_segments(s.segments.attention)
         self.port = MoEPort(s.dims, s.expert_device, self.own, self.attention)
+        # with a slot for each batch in flight a region can stay occupied while the kernel reads it in place
+        self.copy = s.system.transport.slots < s.system.pipeline.in_flight
         self.overlapped = "moe" in s.system.pipeline.overlap
         self.fault: BaseException | None = None
         self.threads: list[threading.Thread] = []
@@ -86,7 +88,7 @@ class MoEDevice(Device):
             return None
         region, slot, _ = complete[choice]
         start = now_ns()
-        arrived = self.port.async_dispatch_recv(region, slot)
+        arrived = self.port.async_dispatch_recv(region, slot, copy=self.copy)
         self.record("dispatch", arrived.batch, arrived.layer, start, now_ns(), arrived.tokens, "receive")
         return arrived
 
@@ -97,6 +99,7 @@ class MoEDevice(Device):
         began = now_ns()
         layer = torch.tensor([arrived.layer])
         y_mH = superkernel.grouped_mlp(arrived.x_mH, arrived.offsets_E1, layer, self.table)
+        self.port.release(arrived)
         self.pacer.moe(len(arrived.x_mH), (now_ns() - began) * 1e-9)
         end = now_ns()
         self.record("moe", arrived.batch, arrived.layer, start, end, arrived.tokens)

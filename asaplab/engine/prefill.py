@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LEAD_S = 0.05  # the first arrival lies this far ahead, so that it is not late already
 WATCH_S = 0.1  # how often processes and progress are looked at
-STALL_S = 45.0  # no device made progress for this long while work was outstanding
+SILENT_S = 2.0  # a device whose pulse is older than this is not waiting, it is stopped
 
 
 class Prefill:
@@ -34,7 +34,7 @@ class Prefill:
 
     def __init__(self, live: Deployment, workload: Workload, keep_kv: bool, kv_limit: int, keep_logits: bool) -> None:
         self.live, self.workload, self.keep_kv = live, workload, keep_kv
-        S = live.specs[0].dims.S
+        S = live.blueprint.dims.S
         if len(workload) and int(workload.tokens.max()) > S:
             raise InputError(
                 f"a prompt of {int(workload.tokens.max())} tokens is longer than S = {S}; "
@@ -42,8 +42,8 @@ class Prefill:
             )
         if keep_kv:
             _check_kv(live, workload, kv_limit)
-        config = live.checkpoint.config
-        costs = live.specs[0].costs
+        config = live.blueprint.checkpoint.config
+        costs = live.blueprint.costs
         self.scheduler = scheduler_of(live.system, live.instance.D, costs.attention_s if costs else None)
         self.prompts = [prompt(workload, i, config.vocab) for i in range(len(workload))]
         self.account = Account(live, workload, keep_logits)
@@ -93,7 +93,7 @@ class Prefill:
                 seen = self._progress()
                 if seen != progress or not self._given():
                     progress, since = seen, time.monotonic()
-                elif time.monotonic() - since > STALL_S:
+                elif time.monotonic() - since > self.live.stall_s:
                     raise Stalled(self._who_waits())
 
     def _next_report(self, arrival_s: float | None) -> dict[str, Any] | None:
@@ -170,9 +170,11 @@ class Prefill:
         return sum(message["progress"] for message in self.live.inbox.latest.values())
 
     def _who_waits(self) -> str:
-        latest = self.live.inbox.latest
-        waits = "; ".join(f"{name} waits for {latest[name]['waiting_for']}" for name in sorted(latest))
-        return f"no device made progress for {STALL_S:.0f} s: {waits}"
+        latest, now = self.live.inbox.latest, time.monotonic()
+        silent = [name for name in sorted(latest) if now - latest[name]["heard_s"] > SILENT_S]
+        waits = [f"{name} is silent" for name in silent]
+        waits += [f"{name} waits for {latest[name]['waiting_for']}" for name in sorted(latest) if name not in silent]
+        return f"no device made progress for {self.live.stall_s:g} s: {'; '.join(waits)}"
 
 
 def _drain(reports: queue.SimpleQueue) -> None:
@@ -185,7 +187,7 @@ def _drain(reports: queue.SimpleQueue) -> None:
 
 
 def _check_kv(live: Deployment, workload: Workload, limit: int) -> None:
-    need = int(workload.tokens.sum()) * kv_bytes_per_token(live.checkpoint.config, live.specs[0].dims.Dsize)
+    need = int(workload.tokens.sum()) * kv_bytes_per_token(live.blueprint.checkpoint.config, live.blueprint.dims.Dsize)
     if need > limit:
         raise InputError(
             f"keep_kv would hold {need:,} bytes of KV cache, more than kv_limit_bytes = {limit:,}; "

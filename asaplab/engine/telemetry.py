@@ -7,6 +7,7 @@ depth, spans; ten times a second). This module is a scheduler preload: the handl
 from __future__ import annotations
 
 import queue
+import time
 from typing import Any
 
 TELEMETRY, REPORT, CONTROL = "asap-telemetry", "asap-report", "asap-control"
@@ -25,6 +26,7 @@ class Inbox:
         self.reports.put(message)
 
     def telemetry(self, worker: str = "", **message: Any) -> None:
+        message["heard_s"] = time.monotonic()
         self.latest[message["device"]] = message
         for listener in self.listeners:
             listener(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ def run_prefill(args: argparse.Namespace) -> dict[str, Any]:
         tp=args.tp,
         max_batch_tokens=args.max_batch_tokens,
     ) as instance:
+        for note in instance.blueprint.notes:
+            print(f"asaplab: {note}", file=sys.stderr)
         for repeat in range(args.repeats):
             run = instance.prefill(workload, keep_logits=args.verify)
             result = observe.metrics(run)

@@ -16,7 +16,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from asaplab import deploy, models
-from asaplab.errors import DeviceLost, InputError
+from asaplab.errors import DeviceLost, InputError, Stalled
 from tests.engine.runs import workload
 
 pytestmark = pytest.mark.slow
@@ -80,6 +80,18 @@ def test_the_run_ends_within_ten_seconds_of_the_loss():
         assert time.monotonic() - killed[0] < 2.0
         closing = time.monotonic()
     assert time.monotonic() - closing < 8.0
+
+
+def test_a_stopped_device_is_found_by_its_missing_progress():
+    """A process that is there but does nothing: health is progress, not presence."""
+    with deploy("tiny-qwen3-moe", mode="paced", pace=2000.0, stall_s=3.0) as live:
+        threading.Timer(1.0, os.kill, (live.watch.pids["moe 1"], signal.SIGSTOP)).start()
+        began = time.monotonic()
+        with pytest.raises(Stalled, match="moe 1 is silent"):
+            live.prefill(workload([200] * 400, gap_s=0.01))
+        assert time.monotonic() - began < 10.0
+        with pytest.raises(DeviceLost, match="deploy it again"):
+            live.prefill(workload([10]))
 
 
 def test_the_killed_parent_leaves_no_process_and_no_memory():
