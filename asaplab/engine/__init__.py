@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(deployment, name)
     if name == "verify":
-        from asaplab.engine.verify import verify
+        from asaplab.engine.verification import verify
 
         return verify
     raise AttributeError(f"module 'asaplab.engine' has no attribute {name!r}")

@@ -48,8 +48,9 @@ class AttentionDevice(AttentionRole):
             self.own.ring()
 
     def close(self) -> None:
-        if getattr(self, "streams", None):
-            self.streams.shutdown(wait=True, cancel_futures=True)
+        streams: ThreadPoolExecutor | None = getattr(self, "streams", None)  # None too if loading failed
+        if streams is not None:
+            streams.shutdown(wait=True, cancel_futures=True)
 
     # -------------------------------------------------------------- whose turn
 

@@ -47,7 +47,8 @@ class Deployment:
         self.stall_s = stall_s
         self.broken = False  # a run ended badly: devices may not answer any more
         self._segments = segments
-        self.inbox: Inbox = cluster.scheduler.asap_inbox
+        self.scheduler: Any = cluster.scheduler  # Dask's, in this process
+        self.inbox: Inbox = self.scheduler.asap_inbox
         self.watch: Watch | None = None
         self._address = {w["name"]: address for address, w in cluster.scheduler_info["workers"].items()}
 
@@ -76,9 +77,8 @@ class Deployment:
 
     def send(self, device: str, message: dict[str, Any]) -> None:
         """One control message to a device, in order with the others."""
-        scheduler = self.cluster.scheduler
         stream = {"op": CONTROL, "messages": [message]}
-        scheduler.loop.add_callback(scheduler.worker_send, self._address[device], stream)
+        self.scheduler.loop.add_callback(self.scheduler.worker_send, self._address[device], stream)
 
     def group_devices(self, group: int) -> list[str]:
         return [spec.name for spec in self.specs if spec.group == group]
@@ -102,7 +102,7 @@ class Deployment:
         self.watch = Watch(pids)
 
     def _check_workers(self, waiting: set[str]) -> None:
-        alive = {str(state.name) for state in self.cluster.scheduler.workers.values()}
+        alive = {str(state.name) for state in self.scheduler.workers.values()}
         for name in sorted(waiting - alive):
             raise DeviceLost(f"device {name!r} died while it was starting")
 

@@ -142,11 +142,11 @@ class Prefill:
         assert isinstance(decision, Step)
         self.running_step = decision.step
         self.step_left = {batch.id for batch in decision.batches if batch is not None}
-        for group, batch in enumerate(decision.batches):
+        for group, given in enumerate(decision.batches):
             start = None
-            if batch is not None:
-                start = self._message(batch, sent_ns)
-                self.account.handed(batch, group, sent_ns)
+            if given is not None:
+                start = self._message(given, sent_ns)
+                self.account.handed(given, group, sent_ns)
             for name in self.live.group_devices(group):
                 self.live.send(name, {"what": "step", "step": decision.step, "start": start})
 

@@ -63,11 +63,9 @@ class Account:
             before = self._arrival_ns(r) if piece.start == 0 else self.finished_ns[r]
             self.parts["batching_wait"][r] += (sent_ns - before) * 1e-9
             self.finished_ns[r] = report["finished_ns"]
-        rows = (
-            np.frombuffer(report["logits"], report["logits_dtype"]).reshape(len(report["requests"]), -1)
-            if report["requests"]
-            else []
-        )
+        asked = report["requests"]
+        flat = np.frombuffer(report["logits"], report["logits_dtype"])
+        rows = flat.reshape(len(asked), -1) if asked else flat
         for request, token, row in zip(report["requests"], report["first_tokens"], rows):
             self.first_token[request] = token
             if self.keep_logits:

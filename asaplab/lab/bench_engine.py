@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from asaplab import workload
-from asaplab.core import System, Workload
+from asaplab.core import TTFT_PARTS, System, Workload
 from asaplab.engine import Deployment, deploy
 from asaplab.lab.sustained import Interval, sustained_rate
 from asaplab.scheduler import named
@@ -108,13 +108,12 @@ def slo_of_systems(traffic: Traffic, slo_s: float, repeats: int = 3) -> dict[str
     found: dict[str, list[float]] = {name: [] for name in names}
     for seed, name in itertools.product(range(repeats), names):
         with instance(named(name)) as live:
-            found[name].append(
-                sustained_rate(
-                    lambda rps, live=live, seed=seed: mean_ttft_s(live, traffic.at(rps, RUN_OVER_SLO * slo_s, seed)),
-                    slo_s,
-                )
-            )
+            found[name].append(_sustained(live, traffic, slo_s, RUN_OVER_SLO * slo_s, seed))
     return {name: Interval.of(rates).plain() for name, rates in found.items()}
+
+
+def _sustained(live: Deployment, traffic: Traffic, slo_s: float, duration_s: float, seed: int) -> float:
+    return sustained_rate(lambda rps: mean_ttft_s(live, traffic.at(rps, duration_s, seed)), slo_s)
 
 
 def _known(name: str) -> bool:
@@ -148,7 +147,7 @@ def factorial_and_cost(traffic: Traffic, slo_s: float) -> dict[str, Any]:
     weakest = combination(frozenset())
     duration_s = RUN_OVER_SLO * slo_s / 4
     with instance(weakest) as live:
-        rps = sustained_rate(lambda rate: mean_ttft_s(live, traffic.at(rate, duration_s, SEED)), slo_s) * 0.8
+        rps = _sustained(live, traffic, slo_s, duration_s, SEED) * 0.8
     rows = []
     for size in range(len(everything) + 1):
         for on in itertools.combinations(sorted(everything), size):
@@ -159,8 +158,6 @@ def factorial_and_cost(traffic: Traffic, slo_s: float) -> dict[str, Any]:
     for name in ("default", "asap"):
         with instance(named(name)) as live:
             run = live.prefill(traffic.at(rps, duration_s, SEED))
-        from asaplab.core import TTFT_PARTS
-
         parts[name] = {part: float(run.requests[part].mean()) for part in TTFT_PARTS}
     cost = {part: parts["asap"][part] - parts["default"][part] for part in parts["asap"]}
     return {

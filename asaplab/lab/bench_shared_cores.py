@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import time
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -136,20 +137,14 @@ def reference_over_transformers(repetitions: int, dtype: str = "bfloat16") -> di
         for family, name in FAMILIES.items():
             directory = models.resolve(name)
             checkpoint = Checkpoint(directory)
-            ours = Reference(checkpoint, policy(dtype))
             theirs = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype)).eval()
             batch = prompts(checkpoint.config.vocab)
-            stacked = torch.stack(batch)
+            calls = {
+                "ours": partial(Reference(checkpoint, policy(dtype)).prefill, batch),
+                "theirs": partial(theirs, torch.stack(batch), use_cache=False, logits_to_keep=1),
+            }
             with torch.inference_mode():
-                seconds = median_seconds(
-                    {
-                        "ours": lambda ours=ours, batch=batch: ours.prefill(batch),
-                        "theirs": lambda theirs=theirs, stacked=stacked: theirs(
-                            stacked, use_cache=False, logits_to_keep=1
-                        ),
-                    },
-                    repetitions,
-                )
+                seconds = median_seconds(calls, repetitions)
             ratios[family] = seconds["theirs"] / seconds["ours"]
     finally:
         torch.set_num_threads(threads)

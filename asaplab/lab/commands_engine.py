@@ -51,7 +51,8 @@ def parse_attention(text: str) -> tuple[int, int]:
 def run_prefill(args: argparse.Namespace) -> dict[str, Any]:
     """Deploy, prefill the workload (--repeats times) and summarise; saves runs under --out."""
     from asaplab import observe
-    from asaplab.engine import deploy, verify
+    from asaplab.engine import deploy
+    from asaplab.engine.verification import verify
 
     if args.repeats < 1:
         raise InputError(f"--repeats is {args.repeats}; it must be at least 1")
