@@ -93,9 +93,16 @@ def deploy(scale: str = "smoke", **changes: Any) -> Recipe:
 
 def characterization(scale: str = "smoke", **changes: Any) -> Recipe:
     """How do attention, experts and prompt lengths behave that make barriers expensive? (section 2.2, Figures 3-5)"""
-    lengths = _at(scale, (128, 256, 512, 1024), (128, 256, 512, 1024, 2048, 4096))
     return _recipe(
-        "characterization", "03_characterization", "engine", scale, changes, **_PAPER, lengths=lengths, requests=20000
+        "characterization",
+        "03_characterization",
+        "engine",
+        scale,
+        changes,
+        model="tiny-deepseek-v3",
+        lengths=_at(scale, (64, 128, 256, 512, 1024), (128, 256, 512, 1024, 2048, 4096)),
+        tokens=_at(scale, (8, 32, 128, 512), (8, 16, 32, 64, 128, 256, 512, 1024, 2048)),
+        requests=20_000,
     )
 
 
