@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from distributed import Client, SpecCluster
@@ -47,7 +47,7 @@ class Deployment:
         self.stall_s = stall_s
         self.broken = False  # a run ended badly: devices may not answer any more
         self._segments = segments
-        self.scheduler: Any = cluster.scheduler  # Dask's, in this process
+        self.scheduler = cast(Any, cluster.scheduler)  # of Dask, in this process
         self.inbox: Inbox = self.scheduler.asap_inbox
         self.watch: Watch | None = None
         self._address = {w["name"]: address for address, w in cluster.scheduler_info["workers"].items()}
