@@ -25,6 +25,7 @@ from asaplab.core import expert_shares
 from asaplab.errors import InputError
 
 LINE, PAGE = 64, 4096
+CGROUP = Path("/sys/fs/cgroup")
 HEADER_WORDS = 8  # int64 words in a row's header and in a result header: one cache line
 ABORT_AT, EPOCH_AT, BELL_AT = 8, 16, 64  # in the first page of every segment, after its magic number
 
@@ -210,7 +211,7 @@ def check_memory(d: Dims) -> None:
 def available_bytes() -> int:
     """Free memory of the machine, or what the control group still grants, whichever is less."""
     free = psutil.virtual_memory().available
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    limit, used = CGROUP / "memory.max", CGROUP / "memory.current"
     try:
         text = limit.read_text().strip()
         return free if text == "max" else min(free, int(text) - int(used.read_text()))
