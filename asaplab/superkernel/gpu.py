@@ -7,6 +7,7 @@ bits do not depend on its neighbours. Under TRITON_INTERPRET=1 the same text run
 
 from __future__ import annotations
 
+import math
 import os
 
 import torch
@@ -50,7 +51,8 @@ def _tile_sums(
 def grouped_linear(
     x_at, x_stride, offsets_at, layer_at, addresses_at, out_at, out_stride,
     LAYERS: tl.constexpr, EXPERTS: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr,
-    TYPE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WIDEN: tl.constexpr,
+    TYPE: tl.constexpr, ALIGNED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Tiles of all experts in turn, dealt out to the programs: silu(gate) * up if GATED, else down."""
     layer = tl.load(layer_at)
@@ -64,7 +66,7 @@ def grouped_linear(
         down = tl.cdiv(end - start, BM)
         # a layer without experts has address 0 and is left alone: the device cannot raise
         address = tl.load(addresses_at + (layer * EXPERTS + e) * 2 + (0 if GATED else 1), mask=known, other=0)
-        w_at = tl.multiple_of(address.to(tl.pointer_type(TYPE)), 16)
+        w_at = tl.multiple_of(address.to(tl.pointer_type(TYPE)), ALIGNED)
         mine = before + tl.where(address != 0, down * across, 0)
         while tile < mine:
             row = start + ((tile - before) % down) * BM + tl.arange(0, BM)  # rows first: they share the weights
@@ -100,6 +102,8 @@ def grouped_mlp(
         "LAYERS": table.addresses_Le2.shape[0],
         "EXPERTS": table.experts,
         "TYPE": TYPES[table.dtype],
+        # bytes that divide every expert's address: a table's addresses tell the compiler nothing by themselves
+        "ALIGNED": math.gcd(16, table.H * table.I * table.dtype.itemsize),
         "BM": ROWS,
         "BN": COLUMNS,
         "BK": DEPTH,

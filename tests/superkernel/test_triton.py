@@ -25,8 +25,8 @@ from asaplab.superkernel import gpu
 pointers = dict(x_at="*bf16", x_stride="i32", offsets_at="*i64", layer_at="*i64", addresses_at="*i64", out_at="*bf16",
                 out_stride="i32")
 for gated, N, K in ((True, 768, 2048), (False, 2048, 768)):
-    constants = dict(LAYERS=48, EXPERTS=16, N=N, K=K, GATED=gated, TYPE=tl.bfloat16, BM=gpu.ROWS, BN=gpu.COLUMNS,
-                     BK=gpu.DEPTH, WIDEN=gpu.INTERPRETED)
+    constants = dict(LAYERS=48, EXPERTS=16, N=N, K=K, GATED=gated, TYPE=tl.bfloat16, ALIGNED=16,
+                     BM=gpu.ROWS, BN=gpu.COLUMNS, BK=gpu.DEPTH, WIDEN=gpu.INTERPRETED)
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(len(pointers))}
     source = ASTSource(fn=gpu.grouped_linear, signature=pointers | dict.fromkeys(constants, "constexpr"),
                        constexprs=constants, attrs=aligned)

@@ -54,6 +54,18 @@ static void pack_rows(const typename T::X* x, int64_t stride, int64_t rows, int6
   }
 }
 
+template <class T, int M>
+static inline __attribute__((always_inline)) void step(const typename T::A* a, const typename T::X* b,
+                                                       typename T::V::F (&sum)[M][2]) {
+  typename T::V::F b0, b1;
+  T::weights(b, b0, b1);
+#pragma GCC unroll 16
+  for (int i = 0; i < M; i++) {
+    sum[i][0] = T::multiply_add(a[i], b0, sum[i][0]);
+    sum[i][1] = T::multiply_add(a[i], b1, sum[i][1]);
+  }
+}
+
 // One tile: M rows by NR columns over one block of k, added to what earlier blocks left there.
 // Meanwhile it fetches a share of the next weight panel, one line of 64 bytes every `ahead_step` bytes.
 template <class T, int M>
@@ -67,25 +79,9 @@ static void tile(const typename T::A* a, const typename T::X* b, int64_t steps, 
 #pragma GCC unroll 8
     for (int line = 0; line < TOGETHER * STEP_BYTES / 64; line++, ahead += ahead_step) __builtin_prefetch(ahead, 0, 2);
 #pragma GCC unroll 4
-    for (int u = 0; u < TOGETHER; u++, a += T::MR, b += T::NR * T::PAIR) {
-      F b0, b1;
-      T::weights(b, b0, b1);
-#pragma GCC unroll 16
-      for (int i = 0; i < M; i++) {
-        sum[i][0] = T::multiply_add(a[i], b0, sum[i][0]);
-        sum[i][1] = T::multiply_add(a[i], b1, sum[i][1]);
-      }
-    }
+    for (int u = 0; u < TOGETHER; u++, a += T::MR, b += T::NR * T::PAIR) step<T, M>(a, b, sum);
   }
-  for (; s < steps; s++, a += T::MR, b += T::NR * T::PAIR) {
-    F b0, b1;
-    T::weights(b, b0, b1);
-#pragma GCC unroll 16
-    for (int i = 0; i < M; i++) {
-      sum[i][0] = T::multiply_add(a[i], b0, sum[i][0]);
-      sum[i][1] = T::multiply_add(a[i], b1, sum[i][1]);
-    }
-  }
+  for (; s < steps; s++, a += T::MR, b += T::NR * T::PAIR) step<T, M>(a, b, sum);
   if (first) {
 #pragma GCC unroll 16
     for (int i = 0; i < M; i++) {
