@@ -80,7 +80,8 @@ class Recent:
             last = [(ttft, tokens) for end, ttft, tokens in self.requests if end > now - 10 * self.window_s]
             p50, p99 = np.percentile([ttft for ttft, _ in last], [50, 99])
             out |= {"TTFT p50": f"{p50:.2f} s", "TTFT p99": f"{p99:.2f} s"}
-            out["tokens/s"] = f"{sum(tokens for _, tokens in last) / (10 * self.window_s):,.0f}"
+            extent_s = min(10 * self.window_s, max(1.0, now - self.requests[0][0]))
+            out["tokens/s"] = f"{sum(tokens for _, tokens in last) / extent_s:,.0f}"
         return out
 
 
