@@ -27,7 +27,9 @@ constexpr int ABI = 1;  // raised with every change that the Python side must kn
 bool has(const std::string& set) {
 #ifdef ASAPLAB_X86
   if (set == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (set == "avx512") return has("avx2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+  if (set == "avx512")
+    return has("avx2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (set == "avx512bf16") return has("avx512") && __builtin_cpu_supports("avx512bf16");
 #endif
   return set == "wide";
