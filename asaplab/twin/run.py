@@ -1,0 +1,109 @@
+"""``simulate``: a workload on the twin, as a Run."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from asaplab.core import TTFT_PARTS, Instance, Run, Span, System, Workload
+from asaplab.observe.provenance import provenance
+from asaplab.profiles.profile import InstanceCosts, Profile
+from asaplab.profiles.shapes import Shape
+from asaplab.twin import layout
+from asaplab.twin.setting import setting_of
+from asaplab.twin.simulation import Simulation
+
+_MOST_LINES = 4_000_000  # of the event log: 256 MB
+
+
+def simulate(
+    workload: Workload,
+    system: System | str = "asap",
+    *,
+    model: Shape | str = "deepseek-v3.2",
+    profile: Profile | str = "cloudmatrix384",
+    instance: Instance | None = None,
+    attention: tuple[int, int] | None = None,
+    experts: int | None = None,
+    shares_LE: np.ndarray | None = None,
+    costs: InstanceCosts | None = None,
+    spans_s: tuple[float, float] | None = None,
+) -> Run:
+    """Run a workload on the twin.
+
+    The instance is given whole, or as ``attention`` (D, T) and ``experts`` (E); without, it is the paper's. ``shares_LE`` are the shares of rows
+    that MoE devices get (balanced without). Spans are kept for the window ``spans_s`` (start, end in seconds).
+
+    Raises:
+        InputError: a name is unknown, or the instance does not fit model or system.
+        Stalled: the system can make no progress.
+    """
+    began = time.perf_counter()
+    setting = setting_of(
+        system,
+        model=model,
+        profile=profile,
+        instance=instance,
+        attention=attention,
+        experts=experts,
+        shares_LE=shares_LE,
+        costs=costs,
+    )
+    lines = _MOST_LINES if spans_s is not None else 0
+    simulation = Simulation(setting, workload, log_lines=lines)
+    simulation.play()
+    wall_s = time.perf_counter() - began
+    return Run(
+        system=setting.system,
+        instance=setting.instance,
+        mode="simulated",
+        requests=simulation.requests(),
+        spans=_spans(simulation, spans_s),
+        utilization=simulation.utilization(),
+        excluded=workload.excluded,
+        configuration={
+            "model": setting.model.name,
+            "profile": setting.profile.name,
+            "fitted": setting.profile.fitted,
+            "events": int(simulation.count[layout.EVENTS]),
+            "wall_s": wall_s,
+            "workload": workload.name,
+        },
+        provenance=_machine() | {"workload": workload.name, "seed": workload.seed, "source": dict(workload.source)},
+    )
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    """What does not change within a process; asking git and the processor takes longer than a simulation."""
+    return provenance()
+
+
+def _spans(simulation: Simulation, window_s: tuple[float, float] | None) -> dict[str, np.ndarray]:
+    """The log as the columns of Span; devices of a group share their times, so rank 0 stands for it."""
+    log = simulation.log[: int(simulation.count[layout.LOGGED])]
+    if window_s is not None:
+        log = log[(log[:, layout.END_S] > window_s[0]) & (log[:, layout.START_S] < window_s[1])]
+    group, device = log[:, layout.GROUP].astype(int), log[:, layout.DEVICE].astype(int)
+    colocated = simulation.setting.system.placement.kind == "colocated"
+    T, role = simulation.setting.instance.T, "colocated" if colocated else "attention"
+    kinds = np.array(TTFT_PARTS)[log[:, layout.KIND].astype(int)] if len(log) else np.array([], str)
+    names = [
+        f"{role} {g}.0" if e < 0 else f"colocated {e // T}.{e % T}" if colocated else f"moe {e}"
+        for g, e in zip(group, device)
+    ]
+    sending = kinds == "dispatch"
+    columns = {
+        "device": np.array(names, str),
+        "stream": np.where(sending, "send", "compute").astype(str),
+        "kind": kinds,
+        "batch": log[:, layout.LOG_BATCH].astype(np.int64),
+        "layer": log[:, layout.LOG_LAYER].astype(np.int64),
+        "start_s": log[:, layout.START_S],
+        "end_s": log[:, layout.END_S],
+        "tokens": log[:, layout.LOG_TOKENS].astype(np.int64),
+    }
+    return {name: columns[name] for name in Span._fields}

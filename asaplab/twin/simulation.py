@@ -1,0 +1,182 @@
+"""A workload on a virtual clock: the scheduler is called back at every arrival, deadline and finished batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from asaplab.core import TTFT_PARTS, Batch, Request, Workload
+from asaplab.errors import Stalled
+from asaplab.scheduler import systems
+from asaplab.scheduler.events import Arrival, Deadline, Finished, Start, Step, StepDone
+from asaplab.twin import kernel, layout, lockstep
+from asaplab.twin.setting import Setting
+
+INF = float("inf")
+
+
+class Simulation:
+    """One run. ``play`` drives it; the arrays hold what came out."""
+
+    def __init__(self, setting: Setting, workload: Workload, *, log_lines: int = 0) -> None:
+        n, D = len(workload), setting.instance.D
+        self.setting, self.workload = setting, workload
+        self.cost = setting.cost_array()
+        self.count = np.zeros(layout.COUNTS)
+        self.log = np.zeros((log_lines, layout.LOG_COLUMNS))
+        self.scheduler = systems.scheduler_of(setting.system, D, setting.attention_s)
+        self.parts = np.zeros((n, layout.PARTS))
+        self.finished_s = np.full(n, np.nan)
+        self.batch, self.group = np.full(n, -1), np.full(n, -1)
+        self.batches: dict[int, Batch] = {}
+        self.now = 0.0
+
+    def play(self, until_s: float = INF) -> None:
+        """Run until every request is done, or the clock reaches ``until_s``.
+
+        Raises:
+            Stalled: requests are left but nothing can happen any more.
+        """
+        (self._synchronous if self.setting.system.pipeline.barrier else self._asynchronous)(until_s)
+
+    # -------------------------------------------------------------- no barrier
+
+    def _asynchronous(self, until_s: float) -> None:
+        D, n = self.setting.instance.D, self.setting.system.pipeline.in_flight
+        place = np.zeros((D * n, layout.PLACE_COLUMNS))
+        place[:, [layout.NEXT_S, layout.READY_S]] = INF
+        state = np.zeros((D * n, layout.STATE_COLUMNS), np.int64)
+        parts = np.zeros((D * n, layout.PARTS))
+        last, busy_s, slot_s = np.full(D, n - 1), np.zeros(D), np.zeros(D)
+        free_s = np.zeros(self.setting.instance.E)
+        cost, count, log = self.cost, self.count, self.log
+        held: list[tuple[Batch, float] | None] = [None] * (D * n)
+        arrivals, tokens = self.workload.arrival_s.tolist(), self.workload.tokens.tolist()
+        on, attention_s, total = self.scheduler.on, self.setting.attention_s, len(arrivals)
+        coming, left, now, deadline = 0, total, 0.0, None
+        while left:
+            due = arrivals[coming] if coming < total else INF
+            stop = due if deadline is None or due <= deadline else deadline
+            if min(stop, now) >= until_s:
+                break
+            p = kernel.advance(stop, place, state, parts, last, busy_s, free_s, slot_s, self.setting.shares_LE, cost,
+                               count, log)  # fmt: skip
+            if p >= 0:
+                now = float(count[layout.NOW])
+                entry = held[p]
+                assert entry is not None
+                left -= self._complete(entry[0], now, entry[1], parts[p], p // n)
+                held[p] = None
+                kernel.leave(p, place, state)
+                decisions, deadline = on(Finished(p // n, entry[0].id), now)
+            elif stop == INF:
+                raise Stalled(f"the twin waited for {left} requests, but no event is left at {now:.3f} s")
+            elif stop == due:
+                now = due
+                decisions, deadline = on(Arrival(Request(coming, due, tokens[coming])), now)
+                coming += 1
+            else:
+                now = stop
+                decisions, deadline = on(Deadline(), now)
+            for decision in decisions:
+                assert isinstance(decision, Start)
+                p = decision.group * n
+                for batch in decision.batches:
+                    while held[p] is not None:
+                        p += 1
+                    held[p] = (batch, now)
+                    size = batch.tokens
+                    stage_s = attention_s(size, batch.sum_squares)
+                    kernel.enter(p, now, float(size), stage_s, batch.id, place, state, parts, last, busy_s, cost,
+                                 count, log)  # fmt: skip
+        self.now = now
+
+    def _complete(self, batch: Batch, now: float, started_s: float, parts: Any, group: int) -> int:
+        """Book a batch's parts to its requests; returns how many of them have their first token now."""
+        rows = [piece.request for piece in batch.pieces]
+        for piece in batch.pieces:
+            r = piece.request
+            before = self.workload.arrival_s[r] if piece.start == 0 else self.finished_s[r]
+            self.parts[r, 0] += started_s - before
+        self.parts[rows, 1:] += parts[1:]
+        self.finished_s[rows] = now
+        self.batch[rows], self.group[rows] = batch.id, group
+        return sum(piece.last for piece in batch.pieces)
+
+    # -------------------------------------------------------------- barriers
+
+    def _synchronous(self, until_s: float) -> None:
+        arrivals, tokens = self.workload.arrival_s.tolist(), self.workload.tokens.tolist()
+        D, m = self.setting.instance.D, self.setting.system.pipeline.in_flight
+        on, total = self.scheduler.on, len(arrivals)
+        self._done = np.zeros(total, bool)
+        coming, left, now, running = 0, total, 0.0, None
+        while left:
+            due = arrivals[coming] if coming < total else INF
+            end_s = running[1] if running else INF
+            if min(due, end_s) >= until_s:
+                break
+            if due == INF and end_s == INF:
+                raise Stalled(f"the twin waited for {left} requests, but no step is running at {now:.3f} s")
+            if due <= end_s:
+                now = due
+                decisions, _ = on(Arrival(Request(coming, due, tokens[coming])), now)
+                coming += 1
+            else:
+                assert running is not None
+                now, step, started_s, parts = end_s, running[0], running[2], running[3]
+                for g, batch in enumerate(step.batches):
+                    if batch is not None:
+                        left -= self._complete(batch, now, started_s, parts[g], g)
+                        self._done[[piece.request for piece in batch.pieces if piece.last]] = True
+                running = None
+                decisions, _ = on(StepDone(step.step), now)
+            for decision in decisions:
+                assert isinstance(decision, Step)
+                running = self._step(decision, now, D, m)
+        self.finished_s[~self._done] = np.nan
+        self.now = now
+
+    def _step(self, step: Step, now: float, D: int, m: int) -> tuple[Step, float, float, Any]:
+        sizes, stage = np.zeros(D), np.zeros(D)
+        for g, batch in enumerate(step.batches):
+            if batch is not None:
+                sizes[g] = batch.tokens / m
+                stage[g] = self.setting.attention_s(sizes[g], batch.sum_squares / m)
+        took_s, parts, attention_busy, moe_busy = lockstep.step(
+            now, step.step, sizes, stage, self.setting.shares_LE, self.cost, self.count, self.log
+        )
+        self.count[layout.ATTENTION_BUSY] += attention_busy
+        self.count[layout.MOE_BUSY] += moe_busy
+        return step, now + took_s, now, parts
+
+    # -------------------------------------------------------------- results
+
+    def ttft_s(self) -> np.ndarray:
+        return self.finished_s - self.workload.arrival_s
+
+    def utilization(self) -> dict[str, float]:
+        """Share of the run's length in which devices of a role computed."""
+        done = self.finished_s[np.isfinite(self.finished_s)]
+        wall = float(done.max()) if len(done) else 1.0
+        attention = self.count[layout.ATTENTION_BUSY] / self.setting.instance.D / wall
+        moe = self.count[layout.MOE_BUSY] / self.setting.instance.E / wall
+        if self.setting.system.placement.kind == "colocated":
+            return {"colocated": float(attention + moe)}
+        return {"attention": float(attention), "moe": float(moe)}
+
+    def requests(self) -> dict[str, np.ndarray]:
+        """The table of a Run."""
+        w = self.workload
+        columns = {name: self.parts[:, k].copy() for k, name in enumerate(TTFT_PARTS)}
+        return {
+            "id": np.arange(len(w)),
+            "arrival_s": np.asarray(w.arrival_s),
+            "tokens": np.asarray(w.tokens),
+            "batch": self.batch,
+            "group": self.group,
+            "ttft_s": self.ttft_s(),
+            "first_token": np.full(len(w), -1),
+            **columns,
+        }
