@@ -26,6 +26,13 @@ def test_the_numbers_of_a_known_run():
     assert m["utilization"] == {"attention": 0.5, "moe": 0.25}
 
 
+def test_the_duration_counts_from_the_first_arrival():
+    run = known_run()
+    later = known_run(requests={**run.requests, "arrival_s": run.requests["arrival_s"] + 1000})
+    assert metrics(later)["duration_s"] == pytest.approx(0.8)
+    assert metrics(later)["tokens_per_s"] == pytest.approx(1624 / 0.8)
+
+
 def test_a_run_that_completed_nothing_has_no_ttft():
     run = known_run()
     lost = {**run.requests, "ttft_s": np.full(4, np.nan)}

@@ -191,6 +191,14 @@ def test_a_long_prompt_without_an_idle_group_asks_for_no_deadline():
     assert solo.batches[0].tokens == 20_000
 
 
+def test_nobody_waits_for_company_that_can_not_come():
+    """Behind a batch stands a long prompt, which shares its group with nobody: the batch starts at once."""
+    scheduler = scheduler_of(ASAP, 2)
+    assert scheduler.on(Arrival(Request(0, 0.0, 4000)), 0.0)[0] == []
+    decisions, _ = scheduler.on(Arrival(Request(1, 0.01, 20_000)), 0.01)
+    assert [[batch.tokens for batch in start.batches] for start in decisions] == [[4000], [20_000]]
+
+
 def test_shortest_first_puts_short_batches_ahead_and_keeps_ties_in_order():
     system = replace(ASAP, batching=replace(ASAP.batching, queue="shortest_first"))
     log = drive(system, 1, requests_of([0.0] * 6, [3000, 3000, 9000, 5000, 4000, 4000]), lambda group, batch: 1.0)
