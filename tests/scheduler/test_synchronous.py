@@ -151,3 +151,23 @@ def test_a_full_chunk_is_made_by_splitting():
 def test_a_cost_is_needed_to_balance_by_it():
     with pytest.raises(ValueError, match="cost function"):
         scheduler_of(with_batching(balance="cost"), 2)
+
+
+def second_step(system, groups, lengths, cost=None):
+    """The requests of each group in the step after the one that the first request has to itself."""
+    scheduler = scheduler_of(system, groups, cost)
+    for i, tokens in enumerate(lengths):
+        scheduler.on(Arrival(Request(i, 0.0, tokens)), 0.0)
+    (step,), _ = scheduler.on(StepDone(0), 1.0)
+    return [[piece.request for piece in batch.pieces] if batch else [] for batch in step.batches]
+
+
+def test_a_later_chunk_costs_more_than_its_length():
+    """50 tokens behind a prefix of 100 weigh 150^2 - 100^2, more than 60 tokens without one."""
+    system = with_batching(chunk_tokens=100, balance="cost")
+    assert second_step(system, 2, [150, 60, 30], lambda tokens, squares: float(squares)) == [[0], [1, 2]]
+
+
+def test_shortest_first_finishes_what_it_began():
+    system = with_batching(chunk_tokens=100, queue="shortest_first")
+    assert second_step(system, 1, [150, 90, 95]) == [[0]]
