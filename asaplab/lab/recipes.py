@@ -76,7 +76,7 @@ _SMALL = {"model": "tiny-deepseek-v3", "attention": "2x1", "experts": 2, "mode":
     "length_scale": 0.05,
     "time_scale": 1.0,
 }
-_PAPER = {"model": "deepseek-v3.2", "profile": "cloudmatrix384", "attention": "4x4", "experts": 16}
+_PAPER = {"model": "deepseek-v3.2", "profile": "cloudmatrix384", "attention": "", "experts": 0}  # the paper's D, T, E
 
 
 def quickstart(scale: str = "smoke", **changes: Any) -> Recipe:
@@ -185,6 +185,7 @@ def your_traffic(scale: str = "smoke", **changes: Any) -> Recipe:
         systems=("default", "chunked", "asap"),
         duration_s=_at(scale, 60.0, 300.0),
         slo_s=5.0,
+        repeats=_at(scale, 1, 5),
     )
 
 
