@@ -90,7 +90,7 @@ def instance_costs(profile: Profile, model: Shape, instance: Instance) -> Instan
         InputError: the model's experts or heads cannot be spread that way.
     """
     T, E = instance.T, instance.E
-    require(E <= model.E_total, f"E is {E} but {model.name} has {model.E_total} experts; choose 1 <= E <= that")
+    require(model.E_total >= E, f"E is {E} but {model.name} has {model.E_total} experts; choose 1 <= E <= that")
     require(model.heads % T == 0, f"T is {T} but {model.name} has {model.heads} heads; choose a T that divides them")
     v: Mapping[str, Any] = {name: q.value for name, q in profile.quantities().items()}
     dense = v["dense_rate"] * v["token_efficiency"]

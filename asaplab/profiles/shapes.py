@@ -9,7 +9,7 @@ from asaplab.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """One model in the words of Table 1; costs are of one layer, all ranks together, a multiply-add is two operations."""
+    """One model in Table 1's words. Operations are of one layer and all ranks together, a multiply-add is two."""
 
     name: str
     L: int

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from asaplab.core import Batching, Pipeline, Placement, System, Transport
 from asaplab.errors import InputError
@@ -35,7 +37,73 @@ def default() -> System:
     )
 
 
-NAMED: dict[str, Callable[[], System]] = {"asap": asap, "asap-one-slot": asap_one_slot, "default": default}
+def chunked() -> System:
+    """Section 5.1 "ChunkedPrefill": default with prompts in pieces of at most 8,192 tokens, whole pieces only."""
+    return replace(default(), name="chunked", batching=Batching(policy="balanced", chunk_tokens=8192))
+
+
+def chunked_filled() -> System:
+    """chunked with prompts split so that every chunk is full, as common servers do; the paper does not say which."""
+    batching = replace(chunked().batching, fill_chunks=True)
+    return replace(default(), name="chunked-filled", batching=batching)
+
+
+def better_sync() -> System:
+    """What a synchronous scheduler can still do: chunks of 16,384, filled, dealt out by cost instead of by tokens."""
+    batching = Batching(policy="balanced", chunk_tokens=16384, fill_chunks=True, balance="cost")
+    return replace(default(), name="better-sync", batching=batching)
+
+
+def _ping_pong(name: str, micro_batches: int) -> System:
+    return System(
+        name=name,
+        batching=Batching(policy="balanced"),
+        pipeline=Pipeline(barrier=True, in_flight=micro_batches),
+        transport=Transport(slots=micro_batches, order="fifo"),
+    )
+
+
+def megascale_infer() -> System:
+    """MegaScale-Infer (arXiv 2504.02263): disaggregated, m micro-batches in ping-pong, one-sided M-to-N sends.
+
+    m = 4 holds its rule m >= 2 (1 + Tc / Tf) for Tc <= Tf; batching as in default, which its paper leaves open.
+    """
+    return _ping_pong("megascale-infer", 4)
+
+
+def step3() -> System:
+    """Step-3 (arXiv 2507.19427): a pipeline of attention, network and experts, so three micro-batches."""
+    return _ping_pong("step3", 3)
+
+
+def _asap_but(name: str, **fields: object) -> System:
+    return replace(asap(), name=name, **fields)  # type: ignore[arg-type]
+
+
+def _ablations() -> dict[str, Callable[[], System]]:
+    """asap with one mechanism taken away (section 5.5, and what it leaves open)."""
+    a = asap()
+    changed: dict[str, dict[str, object]] = {
+        "asap-no-dual-batch": {"pipeline": replace(a.pipeline, in_flight=1)},  # section 5.5.1
+        "asap-no-overlap": {"pipeline": replace(a.pipeline, overlap=frozenset())},  # section 5.5.2
+        "asap-no-super-kernel": {"pipeline": replace(a.pipeline, layer_oblivious=False)},  # section 5.5.3
+        "asap-p2p": {"transport": replace(a.transport, primitives="p2p")},  # only the primitives are synchronous
+        "asap-fcfs": {"batching": replace(a.batching, policy="fcfs")},  # no length-aware batches
+    }
+    return {name: partial(_asap_but, name, **fields) for name, fields in changed.items()}
+
+
+NAMED: dict[str, Callable[[], System]] = {
+    "asap": asap,
+    "asap-one-slot": asap_one_slot,
+    "default": default,
+    "chunked": chunked,
+    "chunked-filled": chunked_filled,
+    "better-sync": better_sync,
+    "megascale-infer": megascale_infer,
+    "step3": step3,
+    **_ablations(),
+}
 
 
 def named(name: str) -> System:

@@ -2,7 +2,7 @@
 
 Each place (a batch in flight of a DP group) has one pending event at most, so the next event is the least of a short
 array. A MoE device serves regions in the order in which they became complete, so its queue needs no events: a region
-starts when the device is free. The same functions run as plain Python when numba's JIT is disabled, which is the oracle.
+starts when the device is free. With numba's JIT disabled the same functions run as plain Python: the oracle.
 """
 
 from __future__ import annotations
@@ -12,12 +12,65 @@ import numpy as np
 
 from asaplab.scheduler import order
 from asaplab.twin.layout import (
-    ATTENTION, ATTENTION_BUSY, ATTENTION_PART, ATTENTION_QUEUE, ATTENTION_S, BATCH, BLOCKED, COMBINE, COMBINE_TOKEN_S,
-    DENSE, DENSE_TOKEN_S, DEVICE, DISPATCH, DISPATCH_PART, DISPATCH_TOKEN_S, EMPTY, END_S, EVENTS, GROUP, HANDSHAKE_S,
-    HEAD, HOST, HOST_S, IN_FLIGHT_FIFO, KIND, LATENCY_S, LAUNCH_S, LAYER, LAYERS, LOG_BATCH, LOG_LAYER, LOG_TOKENS,
-    LOGGED, MARK_S, MOE, MOE_BUSY, MOE_FLOOR_S, MOE_PART, MOE_QUEUE, MOE_ROW_S, NEXT_S, NOW, OVERLAP_ATTENTION,
-    OVERLAP_MOE, PHASE, PLACES, RANKS, READY, READY_S, ROW_BACK_S, ROWS_TOKEN, SLOTS, START_S, SUM_TOKEN_S,
-    SYNCHRONOUS_SENDS, TOKENS, TP, TP_FIXED_S, TP_TOKEN_S,
+    ATTENTION,
+    ATTENTION_BUSY,
+    ATTENTION_PART,
+    ATTENTION_QUEUE,
+    ATTENTION_S,
+    BATCH,
+    BLOCKED,
+    COMBINE,
+    COMBINE_TOKEN_S,
+    DENSE,
+    DENSE_TOKEN_S,
+    DEVICE,
+    DISPATCH,
+    DISPATCH_PART,
+    DISPATCH_TOKEN_S,
+    EMPTY,
+    END_S,
+    EVENTS,
+    GROUP,
+    HANDSHAKE_S,
+    HEAD,
+    HOST,
+    HOST_S,
+    IN_FLIGHT_FIFO,
+    KIND,
+    LATENCY_S,
+    LAUNCH_S,
+    LAYER,
+    LAYERS,
+    LOG_BATCH,
+    LOG_LAYER,
+    LOG_TOKENS,
+    LOGGED,
+    MARK_S,
+    MOE,
+    MOE_BUSY,
+    MOE_FLOOR_S,
+    MOE_PART,
+    MOE_QUEUE,
+    MOE_ROW_S,
+    NEXT_S,
+    NOW,
+    OVERLAP_ATTENTION,
+    OVERLAP_MOE,
+    PHASE,
+    PLACES,
+    RANKS,
+    READY,
+    READY_S,
+    ROW_BACK_S,
+    ROWS_TOKEN,
+    SLOTS,
+    START_S,
+    SUM_TOKEN_S,
+    SYNCHRONOUS_SENDS,
+    TOKENS,
+    TP,
+    TP_FIXED_S,
+    TP_TOKEN_S,
 )  # fmt: skip
 
 INF = np.inf
@@ -103,29 +156,30 @@ def serve(p, g, now, place, state, parts, free_s, slot_s, busy_s, shares, cost, 
     floor_s, row_s, launch_s = cost[MOE_FLOOR_S], cost[MOE_ROW_S], cost[LAUNCH_S]
     share_E = shares[layer % len(shares)]
     logging = int(count[LOGGED]) < len(log)
-    latest = critical_start = critical_service = taken_s = now
-    critical_service = 0.0
+    synchronous, overlapped = cost[SYNCHRONOUS_SENDS] > 0, cost[OVERLAP_MOE] > 0
+    latest = critical_start = taken_s = now
+    critical_service = served_s = 0.0
     for e in range(len(free_s)):
         rows = rows_all * share_E[e]
         if rows <= 0.0:
             continue
         service_s = max(floor_s, row_s * rows) + launch_s
         start_s = max(now, free_s[e])
-        end_s = start_s + service_s
-        held_s = end_s
-        if cost[SYNCHRONOUS_SENDS] > 0:
+        end_s = answer_s = held_s = start_s + service_s
+        if synchronous:
             idle_s = busy_s[g] if busy_s[g] < INF else end_s
             held_s = max(end_s, idle_s) + cost[RANKS] * cost[HANDSHAKE_S] + cost[ROW_BACK_S] * rows
-        elif cost[OVERLAP_MOE] == 0:
+            answer_s = held_s
+        elif not overlapped:
             held_s = end_s + cost[ROW_BACK_S] * rows
         free_s[e] = held_s
-        answer_s = held_s if cost[SYNCHRONOUS_SENDS] > 0 else end_s
         if answer_s > latest:
             latest, critical_start, critical_service = answer_s, start_s, service_s
         taken_s = max(taken_s, start_s)
-        count[MOE_BUSY] += service_s
+        served_s += service_s
         if logging:
             record(log, count, MOE_PART, g, e, state[p, BATCH], layer, start_s, end_s, rows)
+    count[MOE_BUSY] += served_s
     if cost[SLOTS] < cost[PLACES]:
         slot_s[g] = taken_s  # with one slot the device copies the region and clears the flag when it starts
     back_s = latest

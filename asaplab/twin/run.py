@@ -34,8 +34,9 @@ def simulate(
 ) -> Run:
     """Run a workload on the twin.
 
-    The instance is given whole, or as ``attention`` (D, T) and ``experts`` (E); without, it is the paper's. ``shares_LE`` are the shares of rows
-    that MoE devices get (balanced without). Spans are kept for the window ``spans_s`` (start, end in seconds).
+    The instance is given whole, or as ``attention`` (D, T) and ``experts`` (E); without, it is the paper's.
+    ``shares_LE`` are the shares of rows that MoE devices get (balanced without). Spans are kept for the window
+    ``spans_s`` (start, end in seconds).
 
     Raises:
         InputError: a name is unknown, or the instance does not fit model or system.

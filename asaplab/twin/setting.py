@@ -48,7 +48,7 @@ class Setting:
         cost[at.LAUNCH_S] = 0.0 if f.layer_oblivious or f.barrier else f.dispatch_s
         cost[at.MOE_FLOOR_S], cost[at.MOE_ROW_S] = c.stage.moe_floor_s, c.stage.moe_row_s
         cost[at.ROWS_TOKEN], cost[at.RANKS] = self.model.K, self.instance.T
-        cost[at.SERIAL_NETWORK] = f.barrier and f.in_flight > 2
+        cost[at.SERIAL_NETWORK] = s.placement.kind == "disaggregated"
         return cost
 
     def attention_s(self, tokens: float, sum_squares: float) -> float:

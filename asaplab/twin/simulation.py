@@ -20,17 +20,19 @@ class Simulation:
     """One run. ``play`` drives it; the arrays hold what came out."""
 
     def __init__(self, setting: Setting, workload: Workload, *, log_lines: int = 0) -> None:
-        n, D = len(workload), setting.instance.D
+        D = setting.instance.D
         self.setting, self.workload = setting, workload
         self.cost = setting.cost_array()
         self.count = np.zeros(layout.COUNTS)
         self.log = np.zeros((log_lines, layout.LOG_COLUMNS))
         self.scheduler = systems.scheduler_of(setting.system, D, setting.attention_s)
-        self.parts = np.zeros((n, layout.PARTS))
-        self.finished_s = np.full(n, np.nan)
-        self.batch, self.group = np.full(n, -1), np.full(n, -1)
-        self.batches: dict[int, Batch] = {}
         self.now = 0.0
+        # the books: one line a finished batch, and for each of its pieces the request and that line
+        self._ends: list[tuple[float, float, int, int]] = []  # start, end, batch, group
+        self._parts: list[list[float]] = []
+        self._request: list[int] = []
+        self._line: list[int] = []
+        self._last: list[bool] = []
 
     def play(self, until_s: float = INF) -> None:
         """Run until every request is done, or the clock reaches ``until_s``.
@@ -93,16 +95,16 @@ class Simulation:
         self.now = now
 
     def _complete(self, batch: Batch, now: float, started_s: float, parts: Any, group: int) -> int:
-        """Book a batch's parts to its requests; returns how many of them have their first token now."""
-        rows = [piece.request for piece in batch.pieces]
-        for piece in batch.pieces:
-            r = piece.request
-            before = self.workload.arrival_s[r] if piece.start == 0 else self.finished_s[r]
-            self.parts[r, 0] += started_s - before
-        self.parts[rows, 1:] += parts[1:]
-        self.finished_s[rows] = now
-        self.batch[rows], self.group[rows] = batch.id, group
-        return sum(piece.last for piece in batch.pieces)
+        """Book a finished batch; returns how many requests have their first token now."""
+        line, done = len(self._ends), 0
+        self._ends.append((started_s, now, batch.id, group))
+        self._parts.append(parts.tolist())
+        for request, _, _, last in batch.pieces:
+            self._request.append(request)
+            self._line.append(line)
+            self._last.append(last)
+            done += last
+        return done
 
     # -------------------------------------------------------------- barriers
 
@@ -110,7 +112,6 @@ class Simulation:
         arrivals, tokens = self.workload.arrival_s.tolist(), self.workload.tokens.tolist()
         D, m = self.setting.instance.D, self.setting.system.pipeline.in_flight
         on, total = self.scheduler.on, len(arrivals)
-        self._done = np.zeros(total, bool)
         coming, left, now, running = 0, total, 0.0, None
         while left:
             due = arrivals[coming] if coming < total else INF
@@ -129,13 +130,11 @@ class Simulation:
                 for g, batch in enumerate(step.batches):
                     if batch is not None:
                         left -= self._complete(batch, now, started_s, parts[g], g)
-                        self._done[[piece.request for piece in batch.pieces if piece.last]] = True
                 running = None
                 decisions, _ = on(StepDone(step.step), now)
             for decision in decisions:
                 assert isinstance(decision, Step)
                 running = self._step(decision, now, D, m)
-        self.finished_s[~self._done] = np.nan
         self.now = now
 
     def _step(self, step: Step, now: float, D: int, m: int) -> tuple[Step, float, float, Any]:
@@ -154,12 +153,17 @@ class Simulation:
     # -------------------------------------------------------------- results
 
     def ttft_s(self) -> np.ndarray:
-        return self.finished_s - self.workload.arrival_s
+        """By request; nan where the first token is still out."""
+        ttft_s = np.full(len(self.workload), np.nan)
+        last = np.array(self._last, bool)
+        request, line = np.array(self._request, np.int64)[last], np.array(self._line, np.int64)[last]
+        ends = np.array(self._ends, np.float64).reshape(-1, 4)
+        ttft_s[request] = ends[line, 1] - self.workload.arrival_s[request]
+        return ttft_s
 
     def utilization(self) -> dict[str, float]:
         """Share of the run's length in which devices of a role computed."""
-        done = self.finished_s[np.isfinite(self.finished_s)]
-        wall = float(done.max()) if len(done) else 1.0
+        wall = max((end_s for _, end_s, _, _ in self._ends), default=1.0)
         attention = self.count[layout.ATTENTION_BUSY] / self.setting.instance.D / wall
         moe = self.count[layout.MOE_BUSY] / self.setting.instance.E / wall
         if self.setting.system.placement.kind == "colocated":
@@ -168,15 +172,25 @@ class Simulation:
 
     def requests(self) -> dict[str, np.ndarray]:
         """The table of a Run."""
-        w = self.workload
-        columns = {name: self.parts[:, k].copy() for k, name in enumerate(TTFT_PARTS)}
+        w, ttft_s = self.workload, self.ttft_s()
+        request, line = np.array(self._request, np.int64), np.array(self._line, np.int64)
+        ends = np.array(self._ends, np.float64).reshape(-1, 4)
+        parts = np.array(self._parts, np.float64).reshape(-1, layout.PARTS)
+        sums = np.zeros((len(w), layout.PARTS))
+        np.add.at(sums, request, parts[line])
+        # what is left of a TTFT when its batches have run: waiting for a batch, between chunks too
+        ran_s = np.bincount(request, (ends[:, 1] - ends[:, 0])[line], len(w))
+        sums[:, layout.BATCHING_WAIT] = np.where(np.isfinite(ttft_s), np.maximum(ttft_s - ran_s, 0.0), 0.0)
+        columns = {name: sums[:, k] for k, name in enumerate(TTFT_PARTS)}
+        batch, group = np.full(len(w), -1), np.full(len(w), -1)
+        batch[request], group[request] = ends[line, 2], ends[line, 3]
         return {
             "id": np.arange(len(w)),
             "arrival_s": np.asarray(w.arrival_s),
             "tokens": np.asarray(w.tokens),
-            "batch": self.batch,
-            "group": self.group,
-            "ttft_s": self.ttft_s(),
+            "batch": batch,
+            "group": group,
+            "ttft_s": ttft_s,
             "first_token": np.full(len(w), -1),
             **columns,
         }
