@@ -82,8 +82,8 @@ function render({ model, el }) {
   function now() {
     const speed = model.get("speed");
     if (!(speed > 0)) return store.newest;
-    const length = Math.max(store.newest - store.first, 1e-9);
-    return store.first + (speed * (performance.now() - started) / 1e3) % length;
+    const window_s = Math.min(model.get("window_s"), store.newest - store.first), length = Math.max(store.newest - store.first - window_s, 1e-9);
+    return store.first + window_s + (speed * (performance.now() - started) / 1e3) % length;
   }
   function ask() {
     if (asked || stopped) return;
@@ -95,7 +95,7 @@ function render({ model, el }) {
     const style = getComputedStyle(root), ink = style.color, scale = (width - GUTTER) / span;
     const kinds = model.get("kinds"), colours = model.get("colours"), series = model.get("series"), px = model.get("row_px");
     g.clearRect(0, 0, width, height());
-    g.font = "12px system-ui, sans-serif"; g.textBaseline = "middle"; g.textAlign = "right";
+    g.font = (px < 16 ? 11 : 12) + "px system-ui, sans-serif"; g.textBaseline = "middle"; g.textAlign = "right";
     rows().forEach((name, i) => {
       const y = placeOf(i) * px;
       g.globalAlpha = 0.06; g.fillStyle = ink; g.fillRect(GUTTER, y + 1, width - GUTTER, px - 2); // idle shows through

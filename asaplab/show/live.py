@@ -103,6 +103,7 @@ class LivePipeline(anywidget.AnyWidget):
         ranks = {track: place for place, track in enumerate(sorted(self._row_of, key=natural))}
         self.places = [ranks[track] for track in self._row_of]
         self.rows = [_label(track) for track in self._row_of]
+        self.row_px = 26 if len(self.rows) <= 12 else 20 if len(self.rows) <= 24 else 13
 
     def _arrays(self, spans: Any, chosen: slice) -> tuple[np.ndarray, np.ndarray]:
         devices, streams = spans["device"][chosen].tolist(), spans["stream"][chosen].tolist()
