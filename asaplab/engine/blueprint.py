@@ -108,6 +108,7 @@ def draw(
     chosen = named(system) if isinstance(system, str) else system
     if max_batch_tokens is not None:
         chosen = with_most_tokens(chosen, max_batch_tokens)
+    _refuse_simulated_only(chosen)
     if mode not in (None, "paced", "shared"):
         raise InputError(f"mode is {mode!r}; choose 'paced' or 'shared'")
     numbers = policy(dtype)
@@ -144,6 +145,20 @@ def draw(
         pace=pace or 1.0,
         notes=notes,
     )
+
+
+def _refuse_simulated_only(system: System) -> None:
+    """Raises InputError for mechanisms that only the twin has."""
+    lockstep = system.placement.kind == "disaggregated" and system.pipeline.barrier
+    if lockstep or system.transport.primitives == "p2p" or system.placement.shared_expert == "moe":
+        what = (
+            "barriers between disaggregated stages"
+            if lockstep
+            else "synchronous p2p primitives"
+            if system.transport.primitives == "p2p"
+            else "shared experts on MoE devices"
+        )
+        raise InputError(f"system {system.name!r} has {what}, which the engine does not run; use asaplab simulate")
 
 
 def place(system: System, asked: Instance, tp: int | None = None) -> tuple[Instance, tuple[str, ...]]:

@@ -174,6 +174,7 @@ def test_a_failed_start_stops_the_devices_that_had_started(tmp_path):
         ({"mode": "fast"}, "paced"),
         ({"dtype": "int4"}, "int4"),
         ({"system": "nobody"}, "no system 'nobody'"),
+        ({"system": "step3"}, "use asaplab simulate"),
         ({"max_batch_tokens": 1 << 40}, "memory"),
     ],
 )
