@@ -20,6 +20,7 @@ _LAZY: dict[str, str] = {
     "Workload": "asaplab.core",
     "AsapError": "asaplab.errors",
     "deploy": "asaplab.engine",
+    "simulate": "asaplab.twin",
     "named": "asaplab.scheduler",
 }
 __all__ = [*_LAZY, "__version__"]
