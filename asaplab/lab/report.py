@@ -54,10 +54,20 @@ def answer(claims: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, A
         if row["id"] in found and row.get("role") != "anchor":
             given = found[row["id"]]
             row |= {"predicted": given["value"], "basis": given["basis"], "note": given["note"]}
+            row["deviation"] = _deviation(row)
         if row.get("predicted") is None:
             row |= {"predicted": "not answered yet"}
         rows.append(row)
     return rows
+
+
+def _deviation(row: Mapping[str, Any]) -> float | None:
+    """Relative to what was published; shares deviate in points."""
+    published, found = row.get("published"), row["predicted"]
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (published, found))
+    if not numbers or not published:
+        return None
+    return found - published if row.get("unit") == "share" else found / published - 1
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
