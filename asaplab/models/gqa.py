@@ -27,11 +27,12 @@ def gqa_attention(
     k_Nhd = rotate_halves(rms_norm(k_Nhd, weights.k_norm_d, config.eps, policy), context.cos_Nd, context.sin_Nd)
     q_hgNd = q_Nhd.view(N, kv_heads, -1, d).permute(1, 2, 0, 3)
     out_Nhd = torch.empty(N, heads, d, dtype=policy.dtype)
+    out_hgNd = out_Nhd.view(N, kv_heads, -1, d).permute(1, 2, 0, 3)
     for part in context.parts:
         new = (k_Nhd[part.rows].transpose(0, 1), v_Nhd[part.rows].transpose(0, 1))
         k_hnd, v_hnd = part.cache.append(layer, part.start, new)
-        out_hgmd = causal_attention(q_hgNd[:, :, part.rows], k_hnd, v_hnd, part.start, config.softmax_scale, policy)
-        out_Nhd[part.rows] = out_hgmd.flatten(0, 1).transpose(0, 1)
+        q_hgmd, out_hgmd = q_hgNd[:, :, part.rows], out_hgNd[:, :, part.rows]
+        causal_attention(q_hgmd, k_hnd, v_hnd, out_hgmd, part.start, config.softmax_scale, policy)
     return linear(out_Nhd.view(N, -1), weights.o_HA)
 
 

@@ -51,9 +51,8 @@ def mla_attention(
         end = -(-(part.start + part.last - part.first) // BLOCK) * BLOCK
         k_hnd, v_hnv = expand(weights, kept[0][:end], kept[1][:end], config)
         select = None if index is None else _selection(index, part, kept[2], config, policy)
-        q_h1md = q_hNd[:, None, part.rows]
-        out_h1mv = causal_attention(q_h1md, k_hnd, v_hnv, part.start, config.softmax_scale, policy, select)
-        out_Nhv[part.rows] = out_h1mv[:, 0].transpose(0, 1)
+        q_h1md, out_h1mv = q_hNd[:, None, part.rows], out_Nhv[part.rows].transpose(0, 1)[:, None]
+        causal_attention(q_h1md, k_hnd, v_hnv, out_h1mv, part.start, config.softmax_scale, policy, select)
     return linear(out_Nhv.view(N, -1), weights.o_HA)
 
 
@@ -78,7 +77,7 @@ def expand(weights: MlaWeights, latent_nR: Tensor, key_nd: Tensor, config: Model
     k_hnd = torch.empty(heads, n, config.head_dim, dtype=latent_nR.dtype)
     k_hnd[..., : mla.nope] = up_hnA[..., : mla.nope]
     k_hnd[..., mla.nope :] = key_nd
-    return k_hnd, up_hnA[..., mla.nope :].contiguous()
+    return k_hnd, up_hnA[..., mla.nope :]
 
 
 def mla_shapes(config: ModelConfig) -> tuple[tuple[int, ...], ...]:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from asaplab.models import native_attention
 from asaplab.models.kv_cache import BLOCK
 from asaplab.models.numerics import ROWS, native_bfloat16
 from asaplab.models.policy import Policy
@@ -29,16 +30,39 @@ def _triangle(dtype: torch.dtype) -> Tensor:
 
 
 def causal_attention(
-    q_hgmd: Tensor, k_hnd: Tensor, v_hnv: Tensor, start: int, scale: float, policy: Policy, select: Select | None = None
-) -> Tensor:
-    """Attention of m queries at positions ``start``.. over n cached keys (whole blocks): ``out_hgmv``.
+    q_hgmd: Tensor,
+    k_hnd: Tensor,
+    v_hnv: Tensor,
+    out_hgmv: Tensor,
+    start: int,
+    scale: float,
+    policy: Policy,
+    select: Select | None = None,
+) -> None:
+    """Attention of m queries at positions ``start``.. over n cached keys (whole blocks), written to ``out_hgmv``.
 
     h KV heads with g query heads each. ``select`` narrows what a query sees (sparse attention).
     """
+    if select is None and native_attention.serves(policy.dtype):
+        native_attention.attend(q_hgmd, k_hnd, v_hnv, out_hgmv, start, scale)
+    else:
+        blocked_attention(q_hgmd, k_hnd, v_hnv, out_hgmv, start, scale, policy, select)
+
+
+def blocked_attention(
+    q_hgmd: Tensor,
+    k_hnd: Tensor,
+    v_hnv: Tensor,
+    out_hgmv: Tensor,
+    start: int,
+    scale: float,
+    policy: Policy,
+    select: Select | None = None,
+) -> None:
+    """``causal_attention`` in torch operations: for float64, sparse attention, and without the native kernel."""
     heads, group, m, _ = q_hgmd.shape
     work = torch.float32 if policy.dtype == torch.bfloat16 and not native_bfloat16() else policy.dtype
     k_hnd, v_hnv = k_hnd.to(work), v_hnv.to(work)
-    out_hgmv = torch.empty(heads, group, m, v_hnv.shape[-1], dtype=policy.dtype)
     for block in range(start // BLOCK * BLOCK, start + m, BLOCK):
         first, last, n = max(block, start), min(block + BLOCK, start + m), block + BLOCK
         rows = slice(first - start, last - start)
@@ -49,7 +73,6 @@ def causal_attention(
             out_hgmv[part, :, rows] = _block(
                 q_hgmd[part, :, rows].to(work), k_hnd[part, :n], v_hnv[part, :n], mask_mn, scale, policy
             )
-    return out_hgmv
 
 
 def _mask(first: int, last: int, block: int, policy: Policy, select: Select | None) -> Tensor:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from asaplab.models import native_attention
 from asaplab.models.config import Indexer
 from asaplab.models.indexer import index_mask, stable_top_k
 from asaplab.models.kv_cache import BLOCK
 from asaplab.models.policy import policy
 from asaplab.models.rope import Rope, rotate_halves, rotate_pairs
 from asaplab.models.varlen import causal_attention
+from asaplab.superkernel.capability import runs_here
 
 F64 = policy("float64")
 
@@ -47,19 +50,74 @@ def test_attention_is_the_formula(start: int, m: int, sparse: bool) -> None:
 
     scores = torch.einsum("hgmd,hnd->hgmn", q, k[:, :n]) * 0.3
     expected = torch.einsum("hgmn,hnv->hgmv", scores.masked_fill(~allowed, float("-inf")).softmax(-1), v[:, :n])
-    given_ = causal_attention(q, k, v, start, 0.3, F64, select if sparse else None)
+    given_ = torch.empty(2, 3, m, 16, dtype=torch.float64)
+    causal_attention(q, k, v, given_, start, 0.3, F64, select if sparse else None)
     torch.testing.assert_close(given_, expected, rtol=1e-12, atol=1e-12)
 
 
+def random_heads(m: int, start: int, group: int, d: int, dv: int, dtype: str) -> tuple[torch.Tensor, ...]:
+    """q_hgmd and whole blocks of k_hnd and v_hnv, as views with strides of their own."""
+    generator = torch.Generator().manual_seed(m)
+    n = start + m
+    q = torch.randn(m, 2, group, d, generator=generator).to(policy(dtype).dtype).permute(1, 2, 0, 3)
+    kv = torch.randn(blocks(n), 2, d + dv, generator=generator).to(policy(dtype).dtype).transpose(0, 1)
+    return q, kv[..., :d], kv[..., d:]
+
+
+KERNELS = [name for name in ("plain", "avx2", "avx512", "avx512bf16", "wide") if runs_here(name)]
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every kernel that this machine can run; "plain" is the one in torch operations."""
+    if request.param != "plain" and not native_attention.serves(torch.float32):
+        pytest.skip("asaplab was installed without a compiler")
+    monkeypatch.setenv("ASAPLAB_KERNEL", request.param)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_low_precision_attention_is_close(dtype: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(4, 300, 48, generator=generator).to(policy(dtype).dtype) for _ in range(3))
-    pad = (0, 0, 0, blocks(300) - 300)
-    given_ = causal_attention(q[:, None], F.pad(k, pad), F.pad(v, pad), 0, 48**-0.5, policy(dtype))[:, 0]
-    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
-    error = float((given_.double() - expected).abs().max())
-    assert error < {"float32": 2e-6, "bfloat16": 2e-2}[dtype]
+@pytest.mark.parametrize(
+    ("m", "start", "group", "d", "dv"),
+    [(300, 0, 1, 192, 128), (1, 0, 1, 16, 16), (77, 90, 3, 17, 9), (50, 600, 2, 64, 40)],
+)
+def test_kernels_are_close_to_the_formula(
+    kernel: str, m: int, start: int, group: int, d: int, dv: int, dtype: str
+) -> None:
+    q, k, v = random_heads(m, start, group, d, dv, dtype)
+    out = torch.empty(2, group, m, dv, dtype=q.dtype)
+    causal_attention(q, k, v, out, start, d**-0.5, policy(dtype))
+    n = start + m
+    scores = torch.einsum("hgmd,hnd->hgmn", q.double(), k[:, :n].double()) * d**-0.5
+    later = torch.arange(n) > torch.arange(start, n)[:, None]
+    expected = torch.einsum("hgmn,hnv->hgmv", scores.masked_fill(later, float("-inf")).softmax(-1), v[:, :n].double())
+    assert float((out.double() - expected).abs().max()) < {"float32": 3e-6, "bfloat16": 3e-2}[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.sets(st.integers(1, 299), max_size=5))
+def test_a_query_has_the_same_bits_in_any_cut(kernel: str, dtype: str, cuts: set[int]) -> None:
+    q, k, v = random_heads(300, 0, 2, 24, 16, dtype)
+    whole = torch.empty(2, 2, 300, 16, dtype=q.dtype)
+    pieces = torch.empty_like(whole)
+    causal_attention(q, k, v, whole, 0, 0.2, policy(dtype))
+    for a, b in pairwise([0, *sorted(cuts), 300]):
+        filled = [x[:, : blocks(b)].clone() for x in (k, v)]
+        for x in filled:
+            x[:, b:] = 0  # the later positions are not yet written
+        causal_attention(q[:, :, a:b], *filled, pieces[:, :, a:b], a, 0.2, policy(dtype))
+    assert torch.equal(pieces, whole)
+
+
+def test_large_scores_do_not_overflow(kernel: str) -> None:
+    q, k, v = random_heads(140, 0, 1, 16, 16, "float32")
+    out = torch.empty(2, 1, 140, 16)
+    causal_attention(q, k, v, out, 0, 1e4, policy("float32"))
+    scores = torch.einsum("hgmd,hnd->hgmn", q.double(), k[:, :140].double())
+    scores = scores.masked_fill(torch.ones(140, 140, dtype=torch.bool).triu(1), float("-inf"))
+    nearest = v.gather(1, scores.argmax(-1)[:, 0, :, None].expand(-1, -1, 16))
+    assert float((out[:, 0] - nearest).abs().amax(-1).median()) < 1e-5
 
 
 @settings(max_examples=60, deadline=None)

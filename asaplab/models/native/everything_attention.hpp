@@ -1,0 +1,12 @@
+// The kernel's text, for a source file that is compiled for one instruction set.
+#include <cstdint>
+#include <cstring>
+
+#include "attention.hpp"
+
+namespace {
+#include "vector.hpp"
+#include "format.hpp"
+#include "shares.hpp"
+#include "blocked.hpp"
+}  // namespace
