@@ -117,7 +117,7 @@ def step(now, step_id, tokens_D, attention_D, shares, cost, count, log):  # type
                         parts[g, DISPATCH_PART] += out_at + out_s - attention_free
                         parts[g, MOE_QUEUE] += max(0.0, kernel_at - (out_at + out_s))
                         parts[g, MOE_PART] += least
-                        parts[g, BARRIER_WAIT] += worst - least
+                        parts[g, BARRIER_WAIT] += max(0.0, worst - least)
                         parts[g, COMBINE] += back_s
                 if int(count[LOGGED]) < len(log):
                     for e in range(E):
