@@ -1,7 +1,8 @@
 """The twin: the same instance and scheduler on a virtual clock, with a cost profile (design: docs/twin.md)."""
 
+from asaplab.twin.cluster import simulate_cluster
 from asaplab.twin.run import simulate
 from asaplab.twin.setting import Setting, power_law_shares, setting_of, with_system
 from asaplab.twin.simulation import Simulation
 
-__all__ = ["Setting", "Simulation", "power_law_shares", "setting_of", "simulate", "with_system"]
+__all__ = ["Setting", "Simulation", "power_law_shares", "setting_of", "simulate", "simulate_cluster", "with_system"]

@@ -13,6 +13,7 @@ from asaplab.observe.provenance import provenance
 from asaplab.profiles.profile import InstanceCosts, Profile
 from asaplab.profiles.shapes import Shape
 from asaplab.twin import layout
+from asaplab.twin.prefix import cached_tokens
 from asaplab.twin.setting import setting_of
 from asaplab.twin.simulation import Simulation
 
@@ -31,15 +32,17 @@ def simulate(
     shares_LE: np.ndarray | None = None,
     costs: InstanceCosts | None = None,
     spans_s: tuple[float, float] | None = None,
+    prefix_cache_tokens: float | None = None,
 ) -> Run:
     """Run a workload on the twin.
 
     The instance is given whole, or as ``attention`` (D, T) and ``experts`` (E); without, it is the paper's.
     ``shares_LE`` are the shares of rows that MoE devices get (balanced without). Spans are kept for the window
     ``spans_s`` (start, end in seconds).
+    With ``prefix_cache_tokens`` the instance holds a prefix cache of that many tokens, fed by the workload's hash_ids.
 
     Raises:
-        InputError: a name is unknown, or the instance does not fit model or system.
+        InputError: a name is unknown, the instance does not fit model or system, or a cache lacks hash_ids.
         Stalled: the system can make no progress.
     """
     began = time.perf_counter()
@@ -54,7 +57,8 @@ def simulate(
         costs=costs,
     )
     lines = _MOST_LINES if spans_s is not None else 0
-    simulation = Simulation(setting, workload, log_lines=lines)
+    cached = None if prefix_cache_tokens is None else cached_tokens(workload, prefix_cache_tokens)
+    simulation = Simulation(setting, workload, log_lines=lines, cached=cached)
     simulation.play()
     wall_s = time.perf_counter() - began
     return Run(
@@ -72,6 +76,7 @@ def simulate(
             "events": int(simulation.count[layout.EVENTS]),
             "wall_s": wall_s,
             "workload": workload.name,
+            "cached_tokens": 0 if cached is None else int(cached.sum()),
         },
         provenance=_machine() | {"workload": workload.name, "seed": workload.seed, "source": dict(workload.source)},
     )

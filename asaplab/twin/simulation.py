@@ -19,7 +19,9 @@ INF = float("inf")
 class Simulation:
     """One run. ``play`` drives it; the arrays hold what came out."""
 
-    def __init__(self, setting: Setting, workload: Workload, *, log_lines: int = 0) -> None:
+    def __init__(
+        self, setting: Setting, workload: Workload, *, log_lines: int = 0, cached: np.ndarray | None = None
+    ) -> None:
         D = setting.instance.D
         self.setting, self.workload = setting, workload
         self.cost = setting.cost_array()
@@ -27,6 +29,9 @@ class Simulation:
         self.log = np.zeros((log_lines, layout.LOG_COLUMNS))
         self.scheduler = systems.scheduler_of(setting.system, D, setting.attention_s)
         self.now = 0.0
+        self._cached = None if cached is None else cached.tolist()
+        computed = workload.tokens if cached is None else workload.tokens - cached
+        self._tokens: list[int] = computed.tolist()
         # the books: one line a finished batch, and for each of its pieces the request and that line
         self._ends: list[tuple[float, float, int, int]] = []  # start, end, batch, group
         self._parts: list[list[float]] = []
@@ -54,7 +59,7 @@ class Simulation:
         free_s = np.zeros(self.setting.instance.E)
         cost, count, log = self.cost, self.count, self.log
         held: list[tuple[Batch, float] | None] = [None] * (D * n)
-        arrivals, tokens = self.workload.arrival_s.tolist(), self.workload.tokens.tolist()
+        arrivals, tokens = self.workload.arrival_s.tolist(), self._tokens
         on, attention_s, total = self.scheduler.on, self.setting.attention_s, len(arrivals)
         coming, left, now, deadline = 0, total, 0.0, None
         while left:
@@ -89,7 +94,7 @@ class Simulation:
                         p += 1
                     held[p] = (batch, now)
                     size = batch.tokens
-                    stage_s = attention_s(size, batch.sum_squares)
+                    stage_s = attention_s(size, self._squares(batch))
                     kernel.enter(p, now, float(size), stage_s, batch.id, place, state, parts, last, busy_s, cost,
                                  count, log)  # fmt: skip
         self.now = now
@@ -109,7 +114,7 @@ class Simulation:
     # -------------------------------------------------------------- barriers
 
     def _synchronous(self, until_s: float) -> None:
-        arrivals, tokens = self.workload.arrival_s.tolist(), self.workload.tokens.tolist()
+        arrivals, tokens = self.workload.arrival_s.tolist(), self._tokens
         D, m = self.setting.instance.D, self.setting.system.pipeline.in_flight
         on, total = self.scheduler.on, len(arrivals)
         coming, left, now, running = 0, total, 0.0, None
@@ -142,13 +147,19 @@ class Simulation:
         for g, batch in enumerate(step.batches):
             if batch is not None:
                 sizes[g] = batch.tokens / m
-                stage[g] = self.setting.attention_s(sizes[g], batch.sum_squares / m)
+                stage[g] = self.setting.attention_s(sizes[g], self._squares(batch) / m)
         took_s, parts, attention_busy, moe_busy = lockstep.step(
             now, step.step, sizes, stage, self.setting.shares_LE, self.cost, self.count, self.log
         )
         self.count[layout.ATTENTION_BUSY] += attention_busy
         self.count[layout.MOE_BUSY] += moe_busy
         return step, now + took_s, now, parts
+
+    def _squares(self, batch: Batch) -> float:
+        """The growth of squared lengths; computed tokens attend to cached ones too."""
+        if self._cached is None:
+            return batch.sum_squares
+        return batch.sum_squares + sum(2 * self._cached[piece.request] * piece.tokens for piece in batch.pieces)
 
     # -------------------------------------------------------------- results
 
