@@ -18,6 +18,7 @@ from asaplab.observe import metrics
 from asaplab.scheduler import named
 from asaplab.twin import simulate
 
+TOLERANCE = 0.02  # of an SLO throughput
 HOPELESS = 20.0  # times the SLO: past it a higher rate only tells how long the traffic lasted
 
 
@@ -68,21 +69,44 @@ def sweep_rows(recipe: Recipe, systems: Sequence[System | str], rates: Sequence[
 
 
 def slo_rows(recipe: Recipe, systems: Sequence[System | str]) -> list[dict[str, Any]]:
-    """The highest rate that keeps the SLO, for each system, with its interval over seeds."""
-    from asaplab.lab.slo import slo
+    """The highest rate that keeps the SLO, for each system, with its interval over seeds.
 
+    Runs last at least 60 times the SLO whatever the recipe's duration, so that a slow overload shows.
+    """
+    from asaplab.lab.slo import LEAST_RUN, Goal, slo
+
+    slo_s, repeats = recipe["slo_s"], recipe["repeats"]
+    duration_s = max(recipe["duration_s"], LEAST_RUN * slo_s)
     rows = []
     for system in (_resolved(system) for system in systems):
-        found = slo(
-            system,
-            slo_s=recipe["slo_s"],
-            duration_s=recipe["duration_s"],
-            repeats=recipe.settings.get("repeats", 1),
-            seed=recipe.seed,
-            **setting(recipe),
-        )
-        rows.append({"system": system.name, "slo_rps": found["slo_rps"], "ci95": found["ci95"]})
+        if recipe.settings.get("trace"):
+            rate, ci95 = _slo_of_trace(recipe, system, Goal(slo_s=slo_s, duration_s=duration_s, tolerance=TOLERANCE))
+        else:
+            found = slo(
+                system,
+                slo_s=slo_s,
+                duration_s=duration_s,
+                repeats=repeats,
+                seed=recipe.seed,
+                tolerance=TOLERANCE,
+                **setting(recipe),
+            )
+            rate, ci95 = found["slo_rps"], found["ci95"]
+        rows.append({"system": system.name, "slo_rps": rate, "ci95": ci95})
     return rows
+
+
+def _slo_of_trace(recipe: Recipe, system: System, goal: Any) -> tuple[float, Any]:
+    """A trace replayed faster and faster; it ends when the trace does, if that is before the goal's duration."""
+    from asaplab.lab.roofline import roofline_rps
+    from asaplab.lab.slo import slo_rates
+    from asaplab.twin import setting_of
+
+    resolved = setting_of(system, **setting(recipe))
+    natural = traffic(trace=recipe["trace"], spread=True, seed=recipe.seed)
+    roofline, _ = roofline_rps(system, resolved.model, resolved.profile, resolved.instance, natural)
+    traffics = [lambda rps, seed=seed: traffic_of(recipe, rps, seed) for seed in range(recipe["repeats"])]
+    return mean_ci95(slo_rates(resolved, goal, traffics, roofline))
 
 
 def synchronous_primitives(system: System) -> System:
