@@ -21,7 +21,7 @@ import torch
 
 from asaplab.errors import InputError
 from asaplab.primitives.backend import ABI, core
-from asaplab.primitives.layout import ABORT_AT, BELL_AT, EPOCH_AT, PAGE
+from asaplab.primitives.layout import ABORT_AT, BELL_AT, EPOCH_AT, PAGE, available_bytes
 
 MAGIC = int.from_bytes(b"asap", "little") << 32 | ABI
 
@@ -48,6 +48,9 @@ class Segment:
             InputError: so much memory is not free.
         """
         size = max(size, PAGE)
+        refusal = f"segment {name} needs {size:,} bytes of memory that are not free; lower S (--max-batch-tokens)"
+        if size > available_bytes():  # the kernel would kill a process rather than refuse
+            raise InputError(refusal)
         fd = os.memfd_create(f"asaplab-{name}")
         try:
             os.posix_fallocate(fd, 0, size)
@@ -55,9 +58,7 @@ class Segment:
             os.close(fd)
             if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                 raise
-            raise InputError(
-                f"segment {name} needs {size:,} bytes of memory that are not free; lower S (--max-batch-tokens)"
-            ) from error
+            raise InputError(refusal) from error
         segment = cls(fd, f"/proc/{os.getpid()}/fd/{fd}")
         struct.pack_into("<QQQ", segment._map, 0, MAGIC, 0, secrets.randbits(31) | 1)
         return segment

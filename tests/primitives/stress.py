@@ -1,4 +1,4 @@
-"""Eight processes exchange rows in random order and check every one: ``python -m tests.primitives.stress ROUNDS SLOTS``.
+"""Eight processes exchange rows in random order and check every one: python -m tests.primitives.stress ROUNDS SLOTS.
 
 Two groups of two ranks keep a batch in every slot and take the slots in random order; four MoE devices take complete
 regions in random order. What a batch holds follows from its group, round and rank, so that everyone can check it.

@@ -1,5 +1,7 @@
 """Layout: Table 2's numbers exactly, and areas that never overlap."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,7 +88,7 @@ def test_nothing_overlaps_and_all_is_inside(d):
         (layout.attention_areas(d), 64, results, layout.attention_bytes(d)),
     ):
         pieces = sorted(spans(areas, header, payload))
-        assert all(end <= start for (_, end), (start, _) in zip(pieces, pieces[1:]))
+        assert all(end <= start for (_, end), (start, _) in pairwise(pieces))
         assert pieces[-1][1] <= size
         assert all(areas.flag(k) % 64 == 0 for k in range(areas.count))
         assert all(areas.area(k) % layout.PAGE == 0 for k in range(areas.payloads))
