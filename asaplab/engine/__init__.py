@@ -10,9 +10,10 @@ __all__ = ["Deployment", "deploy", "verify"]
 def __getattr__(name: str) -> Any:
     """Load on first use: device processes import their own loop only."""
     if name in ("Deployment", "deploy"):
-        from asaplab.engine.forks import start_fork_server
+        from asaplab.engine.forks import in_child, start_fork_server
 
-        start_fork_server()  # it loads torch while this process does
+        if not in_child():  # a child that only imports this must not start processes
+            start_fork_server()  # it loads torch while this process does
         from asaplab.engine import deployment
 
         return getattr(deployment, name)

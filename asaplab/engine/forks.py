@@ -34,6 +34,12 @@ def start_fork_server() -> None:
         forkserver.ensure_running()
 
 
+def in_child() -> bool:
+    """Whether this process was started by multiprocessing, also while it is still importing its main module."""
+    starting = getattr(multiprocessing.current_process(), "_inheriting", False)
+    return starting or multiprocessing.parent_process() is not None
+
+
 @contextlib.contextmanager
 def main_left_alone() -> Iterator[None]:
     """Processes started in here do not import the user's main module again.

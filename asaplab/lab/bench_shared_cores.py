@@ -36,7 +36,7 @@ def prompts(vocab: int, seed: int = 0) -> list[torch.Tensor]:
 # ------------------------------------------------------------------ disaggregation efficiency
 
 
-def disaggregation_efficiency(pairs: int) -> dict[str, Any]:
+def disaggregation_efficiency(pairs: int, batches: int = BATCHES) -> dict[str, Any]:
     """What 1x1+1 reaches of what two independent full-model processes could, given how the model divides.
 
     Tokens per second of one attention and one MoE device, over those of two processes with the whole model each on
@@ -44,17 +44,17 @@ def disaggregation_efficiency(pairs: int) -> dict[str, Any]:
     Measured in pairs, each side in turn.
     """
     ratios, shares = [], []
-    n = BATCHES * PROMPTS
+    n = batches * PROMPTS
     work = Workload(arrival_s=np.zeros(n), tokens=np.full(n, LENGTH), name="8 x 256")
     with (
-        _two_references() as independent,
+        _two_references(batches) as independent,
         deploy(MODEL, attention=(1, 1), experts=1, mode="shared", max_batch_tokens=PROMPTS * LENGTH) as live,
     ):
         for _ in range(pairs):
             run = live.prefill(work)
             took_s = float((run.requests["arrival_s"] + run.requests["ttft_s"]).max())
             alone_s = independent()
-            ratios.append((n * LENGTH / took_s) / (2 * BATCHES * PROMPTS * LENGTH / alone_s))
+            ratios.append((n * LENGTH / took_s) / (2 * n * LENGTH / alone_s))
             shares.append(run.utilization["attention"] / sum(run.utilization.values()))
     a = float(np.median(shares))
     bound = 1 / (2 * max(a, 1 - a))
@@ -67,7 +67,7 @@ def disaggregation_efficiency(pairs: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _two_references() -> Iterator[Any]:
+def _two_references(batches: int) -> Iterator[Any]:
     """Two processes with the whole model each; calling the result lets both work at once and returns the seconds."""
     context = multiprocessing.get_context("spawn")
     ends, processes = [], []
@@ -84,7 +84,7 @@ def _two_references() -> Iterator[Any]:
         def together() -> float:
             start = time.perf_counter()
             for end in ends:
-                end.send(BATCHES)
+                end.send(batches)
             for end in ends:
                 _answer(end)
             return time.perf_counter() - start

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -187,3 +188,29 @@ def test_what_does_not_fit_is_refused_before_a_process_starts(options, sentence)
     with pytest.raises(InputError, match=sentence), deploy("tiny-deepseek-v3", **options):
         pass
     assert started() <= before
+
+
+def test_importing_deploy_in_a_spawned_child_starts_nothing():
+    """A script that imports asaplab at its top may use multiprocessing for itself."""
+    script = textwrap.dedent("""
+        import multiprocessing
+        from asaplab import deploy
+
+        def child(queue):
+            queue.put(deploy.__name__)
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("spawn")
+            queue = context.SimpleQueue()
+            process = context.Process(target=child, args=(queue,))
+            process.start()
+            process.join(60)
+            assert process.exitcode == 0
+            print(queue.get())
+    """)
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(script)
+        file.flush()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run([sys.executable, file.name], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout.strip() == "deploy", done.stderr
