@@ -74,10 +74,10 @@ from asaplab.twin.layout import (
 )  # fmt: skip
 
 INF = np.inf
-next_batch = numba.njit(cache=True)(order.next_batch)
+next_batch = numba.njit(cache=True, error_model="numpy")(order.next_batch)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def record(log, count, kind, group, device, batch, layer, start_s, end_s, tokens):  # type: ignore[no-untyped-def]
     """Add a line to the log while it has room; it has none in a run without spans."""
     at = int(count[LOGGED])
@@ -88,7 +88,7 @@ def record(log, count, kind, group, device, batch, layer, start_s, end_s, tokens
         count[LOGGED] = at + 1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def begin(g, now, place, state, parts, last, busy_s, cost, count, log):  # type: ignore[no-untyped-def]
     """Let the attention devices of group g take up the batch that the order rule names, if they are free."""
     n = int(cost[PLACES])
@@ -120,7 +120,7 @@ def begin(g, now, place, state, parts, last, busy_s, cost, count, log):  # type:
     record(log, count, ATTENTION_PART, g, -1, state[p, BATCH], layer, now + sum_s, now + sum_s + stage_s, tokens)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def send(p, g, now, place, state, parts, free_s, slot_s, busy_s, cost, count, log):  # type: ignore[no-untyped-def]
     """Dispatch a batch's rows; the event is the last region's completion. Returns when the sender is free again."""
     n, tokens = int(cost[PLACES]), place[p, TOKENS]
@@ -148,7 +148,7 @@ def send(p, g, now, place, state, parts, free_s, slot_s, busy_s, cost, count, lo
     return sender_s
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def serve(p, g, now, place, state, parts, free_s, slot_s, busy_s, shares, cost, count, log):  # type: ignore[no-untyped-def]
     """Complete regions of one batch on all MoE devices: the queues in closed form, and when the last answer is back."""
     tokens, layer = place[p, TOKENS], state[p, LAYER]
@@ -194,7 +194,7 @@ def serve(p, g, now, place, state, parts, free_s, slot_s, busy_s, shares, cost, 
     place[p, NEXT_S] = back_s
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def advance(until_s, place, state, parts, last, busy_s, free_s, slot_s, shares, cost, count, log):  # type: ignore[no-untyped-def]
     """Run events up to ``until_s``; stops at the first batch that is done and returns its place, else -1."""
     n, places = int(cost[PLACES]), len(place)
@@ -245,7 +245,7 @@ def advance(until_s, place, state, parts, last, busy_s, free_s, slot_s, shares, 
                 place[q, NEXT_S] = INF
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def arrive(p, now, place, state, parts, cost):  # type: ignore[no-untyped-def]
     """A batch is ready for its next layer, or for the head after the last one."""
     if state[p, LAYER] < cost[LAYERS]:
@@ -263,7 +263,7 @@ def arrive(p, now, place, state, parts, cost):  # type: ignore[no-untyped-def]
     place[p, NEXT_S] = now + sum_s + cost[HOST_S]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def enter(p, now, tokens, attention_s, batch, place, state, parts, last, busy_s, cost, count, log):  # type: ignore[no-untyped-def]
     """Put a batch into a place and let its group begin."""
     parts[p, :] = 0.0
@@ -276,7 +276,7 @@ def enter(p, now, tokens, attention_s, batch, place, state, parts, last, busy_s,
         place[p, NEXT_S] = busy_s[g]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def leave(p, place, state):  # type: ignore[no-untyped-def]
     """Empty a place whose batch is done."""
     state[p, PHASE] = EMPTY

@@ -45,7 +45,7 @@ from asaplab.twin.layout import (
 )  # fmt: skip
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def step(now, step_id, tokens_D, attention_D, shares, cost, count, log):  # type: ignore[no-untyped-def]
     """Seconds of one step; parts per group that add up to it, busy seconds of attention and of MoE devices.
 
