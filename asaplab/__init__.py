@@ -21,6 +21,9 @@ _LAZY: dict[str, str] = {
     "AsapError": "asaplab.errors",
     "deploy": "asaplab.engine",
     "simulate": "asaplab.twin",
+    "slo": "asaplab.lab.slo",
+    "search": "asaplab.lab.search",
+    "claims": "asaplab.lab.claims",
     "named": "asaplab.scheduler",
 }
 __all__ = [*_LAZY, "__version__"]

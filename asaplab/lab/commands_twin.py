@@ -1,4 +1,4 @@
-"""Commands of the twin: ``simulate``."""
+"""Commands of the twin: ``simulate``, ``slo``, ``search`` and ``claims``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,40 @@ def add_parsers(subparsers: Any) -> None:
     workload_flags(simulate, S=32768, duration_s=300.0)
     common(simulate)
     simulate.set_defaults(run=run_simulate)
+    slo = subparsers.add_parser("slo", help="the highest request rate that keeps the SLO (bisection)")
+    _instance_flags(slo)
+    _goal_flags(slo)
+    common(slo)
+    slo.set_defaults(run=run_slo, repeats=3)
+    search = subparsers.add_parser("search", help="the best D, T, E under a number of devices and their memory")
+    search.add_argument("--devices", type=int, default=32, help="devices of the instance (default 32)")
+    search.add_argument("--system", default="asap", help="a disaggregated system (default asap)")
+    _model_flags(search)
+    _goal_flags(search)
+    common(search)
+    search.set_defaults(run=run_search, repeats=3)
+    claims = subparsers.add_parser("claims", help="the paper's statements beside ours")
+    claims.add_argument("--markdown", action="store_true", help="print the page docs/claims.md")
+    common(claims)
+    claims.set_defaults(run=run_claims, show=show_claims, repeats=3)
 
 
 def _instance_flags(parser: argparse.ArgumentParser, system: str = "asap") -> None:
     parser.add_argument("--system", default=system, help=f"a named system (default {system})")
-    parser.add_argument("--model", default="deepseek-v3.2", help="a model by name (default deepseek-v3.2)")
-    parser.add_argument("--profile", default="cloudmatrix384", help="a cost profile (default cloudmatrix384)")
+    _model_flags(parser)
     parser.add_argument("--attention", metavar="DxT", help="DP groups x TP ranks (default: the paper's 4x4)")
     parser.add_argument("--experts", type=int, metavar="E", help="MoE devices (default: the paper's 16)")
+
+
+def _model_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default="deepseek-v3.2", help="a model by name (default deepseek-v3.2)")
+    parser.add_argument("--profile", default="cloudmatrix384", help="a cost profile (default cloudmatrix384)")
+
+
+def _goal_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--slo", type=float, default=5.0, help="seconds within which TTFT must stay (default 5)")
+    parser.add_argument("--metric", choices=("mean", "p99"), default="mean", help="of TTFT (default mean)")
+    parser.add_argument("--duration", type=float, default=300.0, help="seconds of arrivals (default 300)")
 
 
 def run_simulate(args: argparse.Namespace) -> dict[str, Any]:
@@ -44,3 +70,59 @@ def run_simulate(args: argparse.Namespace) -> dict[str, Any]:
     instance = {"D": run.instance.D, "T": run.instance.T, "E": run.instance.E}
     c = run.configuration
     return observe.metrics(run) | {key: c[key] for key in ("events", "wall_s", "fitted")} | {"instance": instance}
+
+
+def run_slo(args: argparse.Namespace) -> dict[str, Any]:
+    """The SLO throughput of one system, over --repeats seeds."""
+    from asaplab.lab.slo import slo
+
+    return slo(
+        args.system,
+        slo_s=args.slo,
+        duration_s=args.duration,
+        metric=args.metric,
+        repeats=args.repeats,
+        seed=args.seed,
+        model=args.model,
+        profile=args.profile,
+        attention=None if args.attention is None else parse_attention(args.attention),
+        experts=args.experts,
+    )
+
+
+def run_search(args: argparse.Namespace) -> dict[str, Any]:
+    """The best instance, the finalists and what was assumed."""
+    from asaplab.lab.search import search
+
+    return search(
+        devices=args.devices,
+        system=args.system,
+        model=args.model,
+        profile=args.profile,
+        slo_s=args.slo,
+        duration_s=args.duration,
+        metric=args.metric,
+        seed=args.seed,
+        repeats=args.repeats,
+    )
+
+
+def run_claims(args: argparse.Namespace) -> dict[str, Any] | None:
+    """The ledger; with --markdown its page instead."""
+    from asaplab.lab.claims import claims
+
+    result = claims(seed=args.seed, repeats=args.repeats)
+    if args.markdown:
+        from asaplab.lab.claims_page import page
+
+        print(page(result))
+        return None
+    return result
+
+
+def show_claims(result: dict[str, Any]) -> None:
+    """One line a statement."""
+    from asaplab.lab.claims_page import plain
+
+    for row in result["claims"]:
+        print(f"{row['id']:<26} {plain(row['published']):>14} {plain(row['predicted']):>14}  {row['basis'] or ''}")
