@@ -42,6 +42,7 @@ class Reference:
             AttentionStage(config, checkpoint.attention_weights(rank, T, policy), policy, rank, T) for rank in range(T)
         ]
         self._table = superkernel.pack(checkpoint.expert_layers(range(config.E_total), policy))
+        self._rows_2mH = torch.empty(2, 0, config.H, dtype=policy.dtype)  # kept: fresh pages cost as much as the copies
 
     @torch.inference_mode()
     def prefill(self, sequences: Sequence[Tensor], keep_kv: bool = False) -> list[Prefill]:
@@ -88,9 +89,12 @@ class Reference:
         order_m = expert_m.argsort(stable=True)
         offsets_E1 = torch.zeros(self.config.E_total + 1, dtype=torch.int64)
         offsets_E1[1:] = torch.bincount(expert_m, minlength=self.config.E_total).cumsum(0)
-        x_mH = routed.x_nH.index_select(0, order_m // K)
-        y_mH = superkernel.grouped_mlp(x_mH, offsets_E1, torch.tensor([layer]), self._table)
-        results_mH = torch.empty_like(y_mH).index_copy_(0, order_m, y_mH)
+        if self._rows_2mH.shape[1] < n * K:
+            self._rows_2mH = self._rows_2mH.new_empty(2, n * K, self.config.H)
+        x_mH, y_mH = self._rows_2mH[:, : n * K]
+        torch.index_select(routed.x_nH, 0, order_m // K, out=x_mH)
+        superkernel.grouped_mlp(x_mH, offsets_E1, torch.tensor([layer]), self._table, out=y_mH)
+        results_mH = x_mH.index_copy_(0, order_m, y_mH)  # the inputs are no longer needed
         return results_mH.view(n, K, self.config.H)
 
 
