@@ -1,5 +1,8 @@
 #include "core.hpp"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -24,6 +27,32 @@ void relax() {
   asm volatile("yield");
 #endif
 }
+
+// From here on rows go past the caches: they would not stay there, and lines need not be read to be overwritten.
+constexpr uint64_t STREAM_BYTES = 4 << 20;
+
+#if defined(__SSE2__)
+void copy_row(char* to, const char* from, uint64_t bytes, bool stream) {
+  if (!stream) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  for (uint64_t k = 0; k < bytes; k += 64) {
+    const __m128i* in = reinterpret_cast<const __m128i*>(from + k);
+    __m128i* out = reinterpret_cast<__m128i*>(to + k);
+    const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
+    const __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+    _mm_stream_si128(out, a);
+    _mm_stream_si128(out + 1, b);
+    _mm_stream_si128(out + 2, c);
+    _mm_stream_si128(out + 3, d);
+  }
+}
+void streamed() { _mm_sfence(); }  // such stores are ordered by nothing else, not even by the flag that follows
+#else
+void copy_row(char* to, const char* from, uint64_t bytes, bool) { std::memcpy(to, from, bytes); }
+void streamed() {}
+#endif
 
 // A wait that is longer than this looks at the abort word again even if nobody rings.
 constexpr int64_t SLICE_NS = 100'000'000;
@@ -154,8 +183,10 @@ void move_rows(uint64_t to, uint64_t to_rows_i32, uint64_t from, uint64_t from_r
     std::memcpy(out, in, n * row_bytes);
     return;
   }
+  const bool stream = n * row_bytes >= STREAM_BYTES && row_bytes % 64 == 0 && to % 16 == 0;
   for (int64_t k = 0; k < n; ++k)
-    std::memcpy(out + (put ? put[k] : k) * row_bytes, in + (take ? take[k] : k) * row_bytes, row_bytes);
+    copy_row(out + (put ? put[k] : k) * row_bytes, in + (take ? take[k] : k) * row_bytes, row_bytes, stream);
+  if (stream) streamed();
 }
 
 void plan(uint64_t ids_i64, int64_t n, int64_t K, int64_t E_total, uint64_t bounds_i64, int64_t E, uint64_t counts_i32,
