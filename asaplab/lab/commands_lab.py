@@ -101,7 +101,7 @@ def _ledger(args: argparse.Namespace) -> list[dict[str, Any]]:
     if not args.only:
         from asaplab.lab.claims import claims
 
-        predicted = {row["id"]: row for row in claims()["claims"]}
+        predicted = {row["id"]: row for row in claims(seed=args.seed)["claims"]}
     return [predicted.get(claim.id) or unanswered(claim) for claim in (*CLAIMS, *NOTEBOOK_CLAIMS)]
 
 

@@ -23,7 +23,8 @@ def register(name: str, report: Callable[[int, int], None]) -> str:
                     report(sum(codes[: cell_index + 1]), sum(codes))
 
             nb_man.cell_complete = counted
-            return super().execute_managed_notebook(nb_man, kernel_name, kernel_manager_class=_local(), **settings)
+            own = {"kernel_manager_class": _local(), "extra_arguments": ["--IPKernelApp.log_level=CRITICAL"]}
+            return super().execute_managed_notebook(nb_man, kernel_name, **own, **settings)
 
     engine = f"asaplab-{name}"
     papermill_engines.register(engine, Engine)

@@ -138,7 +138,8 @@ def decomposition(scale: str = "smoke", **changes: Any) -> Recipe:
 def communication(scale: str = "smoke", **changes: Any) -> Recipe:
     """What do asynchronous primitives cost against synchronous point-to-point sends? (section 5.4, Figure 14)"""
     tokens = _at(scale, (128, 512, 1024), (128, 512, 1024, 2048, 4096, 8192))
-    return _recipe("communication", "07_communication", "engine", scale, changes, **_PAPER, tokens=tokens)
+    settings = {"model": "deepseek-v3.2", "profile": "cloudmatrix384", "tokens": tokens, "receivers": 4}
+    return _recipe("communication", "07_communication", "engine", scale, changes, **settings)
 
 
 def _ablation(name: str, notebook: str, scale: str, changes: Mapping[str, Any]) -> Recipe:
@@ -169,6 +170,7 @@ def settling(scale: str = "smoke", **changes: Any) -> Recipe:
 def design_space(scale: str = "smoke", **changes: Any) -> Recipe:
     """Which D, T and E serve most requests on a given number of devices? (beyond the paper)"""
     settings = {"model": "deepseek-v3.2", "profile": "cloudmatrix384", "devices": 32, "slo_s": 5.0}
+    settings |= {"finalists": _at(scale, 5, 10), "repeats": _at(scale, 1, 5)}
     return _recipe("design_space", "12_design_space", "twin", scale, changes, **settings)
 
 
