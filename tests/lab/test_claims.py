@@ -1,0 +1,70 @@
+"""The ledger: complete against the paper's statements, anchors apart from predictions, deviations as defined."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from asaplab.lab.claims import claims, deviation
+from asaplab.lab.claims_checks import CHECKS, ROWS
+from asaplab.lab.claims_page import page
+from asaplab.lab.claims_rows import CLAIMS, Claim
+from asaplab.lab.claims_runs import Predicted
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT.parent / "shared" / "paper" / "claims.yaml"
+
+
+def claim(**fields):
+    return Claim(id="x", section="0", kind="published", **fields)
+
+
+@pytest.mark.skipif(not SOURCE.exists(), reason="the paper's statements are not beside this checkout")
+def test_every_statement_that_the_twin_can_answer_is_in_the_ledger_with_the_papers_number():
+    ours = {row.id: row for row in CLAIMS}
+    for row in yaml.safe_load(SOURCE.read_text()):
+        if row["level"] == "engine" or row["kind"] == "open":
+            continue
+        mine = ours[row["id"]]
+        assert (mine.kind, mine.role) == (row["kind"], row.get("role", "prediction"))
+        value = row.get("value")
+        value = float(value) if isinstance(value, str) else value  # YAML 1.1 reads 4.0e11 as text
+        assert mine.published == (tuple(value) if isinstance(value, list) else value), row["id"]
+
+
+def test_every_prediction_is_checked_and_no_anchor_is():
+    assert set(CHECKS) == {row.id for row in CLAIMS if row.role == "prediction"}
+    assert set(ROWS) <= {row.id for row in CLAIMS}
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "expected"),
+    [
+        ({"published": 20.0, "unit": "rps"}, 15.0, -0.25),
+        ({"published": 0.5, "unit": "share"}, 0.6, 0.1),
+        ({"published": 1.0, "unit": "s", "sense": "at-most"}, 0.5, 0.0),
+        ({"published": 1.0, "unit": "s", "sense": "at-most"}, 1.5, 0.5),
+        ({"published": 1.0, "unit": "s", "sense": "at-least"}, 0.5, -0.5),
+        ({"published": (0.1, 0.2), "unit": "share"}, 0.15, 0.0),
+        ({"published": (0.1, 0.2), "unit": "share"}, 0.25, 0.05),
+        ({}, True, None),
+    ],
+)
+def test_deviation_is_relative_or_in_points_and_zero_where_a_bound_holds(fields, value, expected):
+    assert deviation(claim(**fields), Predicted(value=value)) == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.slow
+def test_the_ledger_predicts_every_row_and_its_page_holds_them():
+    ledger = claims(repeats=2)
+    assert [row["id"] for row in ledger["claims"]] == [row.id for row in CLAIMS]
+    for row in ledger["claims"]:
+        if row["role"] == "anchor":
+            assert (row["predicted"], row["deviation"]) == ("input", None)
+        elif row["kind"] != "open":
+            assert row["predicted"] is not None, row["id"]
+        assert row["fitted"] is False
+        if isinstance(row["deviation"], float) and abs(row["deviation"]) > 0.15:
+            assert row["id"] in ROWS, "a deviation of more than 15% needs a sentence"
+    text = page(ledger)
+    assert all(f"**{row.id}**" in text for row in CLAIMS)
