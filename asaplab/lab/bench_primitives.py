@@ -34,10 +34,9 @@ def bench(quick: bool) -> dict[str, Any]:
     for count in counts:
         with receivers(count) as star:
             for tokens in sizes:
-                if quick and tokens == 8192:
-                    repetitions, moods = 3, (False,)
-                else:
-                    repetitions, moods = (5 if quick else 9), (False, True)
+                long = quick and tokens == 8192
+                repetitions = (3 if long else 5) if quick else 9
+                moods = [False] if long else [False, True]
                 with cast(star, tokens) as ready:
                     for busy in moods:
                         rows += measure(star, ready, busy, repetitions)

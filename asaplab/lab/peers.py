@@ -151,6 +151,7 @@ def receive(r: int, count: int, pipe: Any, store: str) -> None:
     torch.set_num_threads(1)
     _join(r + 1, count, store)
     port: Any = None
+    incoming = nothing = torch.empty(0)
     how = occupied_by(count)
     while True:
         what, *rest = pipe.recv()
@@ -164,7 +165,7 @@ def receive(r: int, count: int, pipe: Any, store: str) -> None:
             nothing = incoming[:0].clone()
             pipe.send("ready")
         elif what == "forget":
-            port = incoming = nothing = None
+            port, incoming, nothing = None, torch.empty(0), torch.empty(0)
             pipe.send("forgotten")
         else:
             (busy,) = rest

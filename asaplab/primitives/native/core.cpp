@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <vector>
@@ -73,13 +74,47 @@ int64_t wait_for(Test test, uint64_t bell, uint64_t abort, uint32_t spin, int64_
   }
 }
 
-void deliver(const Put& put) {
-  move_rows(put.to, 0, put.from, put.rows, static_cast<int64_t>(put.count), put.row_bytes);
+bool alignable(uint64_t to, uint64_t row_bytes) { return row_bytes % 64 == 0 && to % 16 == 0; }
+
+// Rows of several puts in one pass over their common source: each token is read once and written wherever it goes.
+void spread(const std::vector<const Put*>& puts) {
+  const uint64_t row_bytes = puts[0]->row_bytes;
+  int32_t last = 0;
+  for (const Put* put : puts)
+    for (uint64_t k = 0; k < put->count; ++k) last = std::max(last, at<const int32_t>(put->rows)[k]);
+  std::vector<uint64_t> ends(last + 2);
+  for (const Put* put : puts)
+    for (uint64_t k = 0; k < put->count; ++k) ++ends[at<const int32_t>(put->rows)[k] + 1];
+  for (int32_t token = 0; token <= last; ++token) ends[token + 1] += ends[token];
+  std::vector<char*> targets(ends[last + 1]);
+  std::vector<uint64_t> next(ends.begin(), ends.end() - 1);
+  for (const Put* put : puts)
+    for (uint64_t k = 0; k < put->count; ++k)
+      targets[next[at<const int32_t>(put->rows)[k]]++] = at<char>(put->to) + k * row_bytes;
+  const char* in = at<const char>(puts[0]->from);
+  for (int32_t token = 0; token <= last; ++token)
+    for (uint64_t k = ends[token]; k < ends[token + 1]; ++k)
+      copy_row(targets[k], in + token * row_bytes, row_bytes, true);
+  streamed();
+}
+
+// Whether it pays: there is much, all from one place, and in a form that can be streamed.
+bool spreads(const std::vector<const Put*>& puts) {
+  uint64_t bytes = 0;
+  for (const Put* put : puts) {
+    if (!put->rows || put->from != puts[0]->from || !alignable(put->to, put->row_bytes)) return false;
+    bytes += put->count * put->row_bytes;
+  }
+  return puts.size() > 1 && bytes >= STREAM_BYTES;
+}
+
+void announce(const Put& put) {
   if (put.meta_bytes) std::memcpy(at<void>(put.meta_to), at<void>(put.meta_from), put.meta_bytes);
   if (put.index_bytes) std::memcpy(at<void>(put.index_to), at<void>(put.index_from), put.index_bytes);
   std::memcpy(at<void>(put.header), at<void>(put.words), 64);
   at<int64_t>(put.header)[7] = now_ns();
   store(put.flag, put.value);
+  ring(put.bell);
 }
 
 }  // namespace
@@ -155,18 +190,24 @@ int64_t put_all(uint64_t puts, int64_t n, uint64_t done, uint64_t own_bell, uint
   const Put* put = at<const Put>(puts);
   uint8_t* made = at<uint8_t>(done);
   auto test = [&] {
-    bool all = true;
+    std::vector<const Put*> free;  // a target whose flag is set has not taken what it has: the others come first
+    int64_t left = 0;
     for (int64_t k = 0; k < n; ++k) {
       if (made[k]) continue;
-      if (load(put[k].flag)) {  // backpressure: not yet taken, serve the others first
-        all = false;
-        continue;
+      if (load(put[k].flag)) {
+        ++left;
+      } else {
+        free.push_back(put + k);
+        made[k] = 1;
       }
-      deliver(put[k]);
-      ring(put[k].bell);
-      made[k] = 1;
     }
-    return all;
+    const bool together = !free.empty() && spreads(free);
+    if (together) spread(free);
+    for (const Put* one : free) {
+      if (!together) move_rows(one->to, 0, one->from, one->rows, static_cast<int64_t>(one->count), one->row_bytes);
+      announce(*one);
+    }
+    return !left;
   };
   const int64_t outcome = wait_for(test, own_bell, abort, spin, timeout_ns);
   return outcome ? outcome : n;
@@ -183,7 +224,7 @@ void move_rows(uint64_t to, uint64_t to_rows_i32, uint64_t from, uint64_t from_r
     std::memcpy(out, in, n * row_bytes);
     return;
   }
-  const bool stream = n * row_bytes >= STREAM_BYTES && row_bytes % 64 == 0 && to % 16 == 0;
+  const bool stream = n * row_bytes >= STREAM_BYTES && alignable(to, row_bytes);
   for (int64_t k = 0; k < n; ++k)
     copy_row(out + (put ? put[k] : k) * row_bytes, in + (take ? take[k] : k) * row_bytes, row_bytes, stream);
   if (stream) streamed();
