@@ -1,8 +1,8 @@
 """Synchronous point-to-point sends behind the same ports, to replace the asynchronous primitives with all else fixed.
 
 A sender first announces itself and then waits until the receiver is ready: a rendezvous, in which a MoE device takes
-part only between kernels, when it looks for regions or waits in a send of its own. A send announces itself to all its
-receivers at once and serves whoever is ready first, so that one busy device does not hold up the rows of the others.
+part only between kernels, when it looks for regions or waits in a send of its own. Receivers are served one after the
+other, so each that is busy adds what is left of its kernel.
 
 Results are received as MPI's posted receives are: a rank is ready for them from its dispatch on. Otherwise two devices
 that each send a batch to a rank that waits for the other ranks would wait for ever.
@@ -23,31 +23,27 @@ from asaplab.primitives.segment import Aborted, Segment
 WANTED, READY = 8, 16  # words beside the flag in its line: the sender's announcement, and the receiver's
 
 
-class AttentionPort(dispatch.AttentionPort):
+class SyncAttentionPort(dispatch.AttentionPort):
     """Sends block until every device is ready for them and has been served."""
 
     def _transfer(self, puts: np.ndarray, devices: np.ndarray, timeout_s: float) -> None:
         until = core.now_ns() + int(timeout_s * 1e9)
-        flags, bells, values = (puts[:, column].tolist() for column in (FLAG, BELL, VALUE))
-        for flag, bell, value in zip(flags, bells, values):
+        for k, e in enumerate(devices.tolist()):
+            flag, bell, value = (int(puts[k, column]) for column in (FLAG, BELL, VALUE))
             core.store(flag + WANTED, value)
             core.ring(bell)
-        left = list(range(len(puts)))
-        while True:
-            heard = self.own.bell()
-            for k in [k for k in left if core.load(flags[k] + READY) == values[k]]:
-                _put(puts[k : k + 1], np.zeros(1, np.uint8), self.own, 0)  # who is ready has an empty row
-                left.remove(k)
-            if not left:
-                return
-            left_s = (until - core.now_ns()) * 1e-9
-            if left_s <= 0:
-                missing = ", ".join(f"moe {devices[k]}" for k in left)
-                raise Stalled(f"{self.name} waited {timeout_s:g} s for {missing} to be ready for its rows")
-            self.own.wait(heard, left_s, self._spin)
+            while True:
+                heard = self.own.bell()
+                if core.load(flag + READY) == value:
+                    break
+                left_s = (until - core.now_ns()) * 1e-9
+                if left_s <= 0:
+                    raise Stalled(f"{self.name} waited {timeout_s:g} s for moe {e} to be ready to receive")
+                self.own.wait(heard, left_s, self._spin)
+            _put(puts[k : k + 1], np.zeros(1, np.uint8), self.own)  # who is ready has an empty row
 
 
-class MoEPort(combine.MoEPort):
+class SyncMoEPort(combine.MoEPort):
     """Says that it is ready for rows when it looks for regions, and while it waits for a rank to take results."""
 
     def complete(self) -> list[tuple[int, int, int]]:
@@ -68,7 +64,7 @@ class MoEPort(combine.MoEPort):
         until, done = core.now_ns() + int(timeout_s * 1e9), np.zeros(len(puts), np.uint8)
         while True:
             heard = self.own.bell()
-            if _put(puts, done, self.own, 0):
+            if _put(puts, done, self.own):
                 return
             self._welcome()
             left_s = (until - core.now_ns()) * 1e-9
@@ -78,10 +74,10 @@ class MoEPort(combine.MoEPort):
             self.own.wait(heard, left_s, self._spin)
 
 
-def _put(puts: np.ndarray, done: np.ndarray, own: Segment, timeout_ns: int) -> bool:
-    outcome = core.put_all(
-        address(puts), len(puts), address(done), own.bell_address, own.abort_address, 0, timeout_ns
-    )
+def _put(puts: np.ndarray, done: np.ndarray, own: Segment) -> bool:
+    """Make the puts whose flags are clear, without waiting; whether all are made now."""
+    n = len(puts)
+    outcome = core.put_all(address(puts), n, address(done), own.bell_address, own.abort_address, 0, 0)
     if outcome == core.ABORTED:
         raise Aborted
     return bool(outcome != core.TIMED_OUT)
