@@ -50,10 +50,24 @@ def mla_attention(
         kept = part.cache.append(layer, part.start, new)
         end = -(-(part.start + part.last - part.first) // BLOCK) * BLOCK
         k_hnd, v_hnv = expand(weights, kept[0][:end], kept[1][:end], config)
-        select = None if index is None else _selection(index, part, kept[2], config, policy)
         q_h1md, out_h1mv = q_hNd[:, None, part.rows], out_Nhv[part.rows].transpose(0, 1)[:, None]
-        causal_attention(q_h1md, k_hnd, v_hnv, out_h1mv, part.start, config.softmax_scale, policy, select)
+        free, scale = _unrestricted(part, config), config.softmax_scale
+        if free:
+            some_h1md, out = q_h1md[:, :, :free], out_h1mv[:, :, :free]
+            causal_attention(some_h1md, k_hnd, v_hnv, out, part.start, scale, policy)
+        if index is not None and free < q_h1md.shape[2]:
+            select = _selection(index, part, kept[2], config, policy)
+            some_h1md, out = q_h1md[:, :, free:], out_h1mv[:, :, free:]
+            causal_attention(some_h1md, k_hnd, v_hnv, out, part.start + free, scale, policy, select)
     return linear(out_Nhv.view(N, -1), weights.o_HA)
+
+
+def _unrestricted(part: Part, config: ModelConfig) -> int:
+    """How many of a piece's first queries lie in blocks that see no more keys than the indexer would choose."""
+    m = part.last - part.first
+    if config.indexer is None:
+        return m
+    return min(m, max(0, config.indexer.top_k // BLOCK * BLOCK - part.start))
 
 
 def _selection(index: IndexQueries, part: Part, key_sd: Tensor, config: ModelConfig, policy: Policy) -> Select:

@@ -58,7 +58,7 @@ def _chunking(directory: Path, dtype: str) -> tuple[Forward, list[torch.Tensor],
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, "deepseek_v32_wide"])
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_any_cut_into_pieces_gives_the_same_bits(written: dict[str, Path], name: str, dtype: str, data) -> None:

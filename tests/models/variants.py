@@ -14,6 +14,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "deepseek_v3_plain": {key: value for key, value in _V3.items() if key != "rope_scaling"}
     | {"q_lora_rank": None, "n_group": 1, "topk_group": 1, "rope_interleave": False, "norm_topk_prob": False},
     "deepseek_v32": CONFIGS["tiny-deepseek-v32"],
+    # the first block of queries sees no more keys than the indexer may choose
+    "deepseek_v32_wide": CONFIGS["tiny-deepseek-v32"] | {"index_topk": 150},
     "qwen3_moe": _QWEN3,
     # a dense layer, unnormalised weights, tied head, yarn, in the newer spelling of the rotary parameters
     "qwen3_moe_mixed": {key: value for key, value in _QWEN3.items() if key != "rope_theta"}
