@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from asaplab.core import expert_shares
+from asaplab.errors import InputError
 from asaplab.primitives.backend import core
 from asaplab.primitives.layout import Dims
 
@@ -33,7 +34,12 @@ def address(array: np.ndarray) -> int:
 
 
 class Planner:
-    """Plans batches for a layout."""
+    """Plans batches for a layout.
+
+    Raises:
+        InputError: an id names no expert, or an expert is chosen more often than there are tokens: the plan, and the
+            regions that are sized for one choice an expert and token, would be written beyond their ends.
+    """
 
     def __init__(self, d: Dims) -> None:
         self.d = d
@@ -43,6 +49,10 @@ class Planner:
     def __call__(self, ids_nK: torch.Tensor) -> Plan:
         d, (n, K) = self.d, ids_nK.shape
         ids_nK = ids_nK.to(torch.int64).contiguous()
+        unsigned = ids_nK.numpy().view(np.uint64)  # negative ids are large ones
+        if unsigned.size and unsigned.max() >= d.E_total:
+            wrong = int(unsigned.max().view(np.int64))
+            raise InputError(f"expert id {wrong} names no expert; ids go from 0 to {d.E_total - 1}")
         counts, ends, last = np.empty(d.E_total, np.int32), np.empty(d.E, np.int64), np.empty(d.E, np.int64)
         order, index = np.empty(n * K, np.int32), np.empty(n * K, np.int32)
         rows = np.empty(n * min(K, d.E), np.int32)
@@ -50,6 +60,9 @@ class Planner:
             ids_nK.data_ptr(), n, K, d.E_total, address(self.bounds_E1), d.E,
             address(counts), address(order), address(index), address(rows), address(ends), address(last),
         )  # fmt: skip
+        if counts.max() > n:
+            often = int(counts.argmax())
+            raise InputError(f"expert {often} is chosen {counts[often]} times by {n} tokens; a token names it once")
         if d.copies > 1:  # the paper's layout: a row for each pair
             rows, ends = order // K, last
             index = np.arange(n * K, dtype=np.int32) - np.repeat(
