@@ -81,5 +81,6 @@ CLAIMS: tuple[Claim, ...] = (
     _row("q-length-aware", "-", "open", text="asap without length-aware batching"),
     _row("q-better-sync", "-", "open", text="a better synchronous scheduler: filled chunks, cost balanced"),
     _row("q-head-to-head", "-", "open", text="asap against MegaScale-Infer's ping-pong on one cost model"),
+    _row("q-default-budget", "-", "open", text="Default with at most 8,192 tokens a DP group and step"),
     _row("q-p99", "-", "open", text="asap's gain over ChunkedPrefill when P99 TTFT must keep the SLO"),
 )
