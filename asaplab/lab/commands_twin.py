@@ -32,6 +32,10 @@ def add_parsers(subparsers: Any) -> None:
     claims.add_argument("--markdown", action="store_true", help="print the page docs/claims.md")
     common(claims)
     claims.set_defaults(run=run_claims, show=show_claims, repeats=3)
+    calibrate = subparsers.add_parser("calibrate", help="measure this machine and keep it as the profile 'local'")
+    calibrate.add_argument("--quick", action="store_true", help="each measurement once")
+    common(calibrate)
+    calibrate.set_defaults(run=run_calibrate)
 
 
 def _instance_flags(parser: argparse.ArgumentParser, system: str = "asap") -> None:
@@ -50,6 +54,19 @@ def _goal_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slo", type=float, default=5.0, help="seconds within which TTFT must stay (default 5)")
     parser.add_argument("--metric", choices=("mean", "p99"), default="mean", help="of TTFT (default mean)")
     parser.add_argument("--duration", type=float, default=300.0, help="seconds of arrivals (default 300)")
+
+
+def run_calibrate(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure and write the profile; with --out it goes into that folder too."""
+    from asaplab.lab.calibrate import calibrate
+    from asaplab.profiles import local
+
+    profile = calibrate(args.quick)
+    path = local.write(profile)
+    if args.out is not None:
+        local.write(profile, args.out / path.name)
+    values = {name: quantity.value for name, quantity in profile.quantities().items()}
+    return {"profile": profile.name, "file": str(path), "quantities": values}
 
 
 def run_simulate(args: argparse.Namespace) -> dict[str, Any]:

@@ -11,9 +11,7 @@ from asaplab.profiles.shapes import MODELS
 from asaplab.twin import setting_of
 
 FREE = InstanceCosts(
-    stage=Costs(
-        attention_fixed_s=0.0, attention_token_s=0.0, attention_square_s=0.0, moe_floor_s=0.0, moe_row_s=0.0
-    ),
+    stage=Costs(attention_fixed_s=0.0, attention_token_s=0.0, attention_square_s=0.0, moe_floor_s=0.0, moe_row_s=0.0),
     dense_token_s=0.0,
     tp_fixed_s=0.0,
     tp_token_s=0.0,

@@ -79,7 +79,8 @@ def test_a_pipeline_without_queueing_takes_the_sum_of_its_stages():
     attention = 1.0 + 1.0 + 1.0  # fixed, 100 tokens, 100^2
     expected = 5 * (attention + 0.25) + 2 * 2.0 + 3 * (3.0 + 0.125 + 2.0 + 0.125 + 5.0 + 0.25) + 0.5
     assert requests["ttft_s"][0] == pytest.approx(expected, rel=1e-12)
-    assert requests["moe"][0] == pytest.approx(6.0) and requests["dispatch"][0] == pytest.approx(9.375)
+    assert requests["moe"][0] == pytest.approx(6.0)
+    assert requests["dispatch"][0] == pytest.approx(9.375)
 
 
 def test_a_barrier_waits_for_the_greatest_of_its_groups():
