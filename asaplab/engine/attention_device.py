@@ -18,6 +18,7 @@ from asaplab.engine.attention_role import AttentionRole
 from asaplab.engine.batch import Flight, board
 from asaplab.engine.device import now_ns, open_segments
 from asaplab.errors import Stalled
+from asaplab.primitives import p2p
 from asaplab.primitives.dispatch import AttentionPort
 from asaplab.primitives.segment import Segment
 from asaplab.scheduler.order import next_batch
@@ -34,7 +35,8 @@ class AttentionDevice(AttentionRole):
         s = self.spec
         self.own = Segment.open(s.segments.attention[s.index])
         self.moe = open_segments(s.segments.moe)
-        self.port = AttentionPort(s.dims, s.group, s.rank, self.own, self.moe)
+        port = p2p.SyncAttentionPort if s.system.transport.primitives == "p2p" else AttentionPort
+        self.port = port(s.dims, s.group, s.rank, self.own, self.moe)
         self.flights: list[Flight | None] = [None] * s.system.pipeline.in_flight
         self.pending: dict[int, dict[str, Any]] = {}  # announced batches that have no place yet
         self.last = len(self.flights) - 1

@@ -150,14 +150,8 @@ def draw(
 def _refuse_simulated_only(system: System) -> None:
     """Raises InputError for mechanisms that only the twin has."""
     lockstep = system.placement.kind == "disaggregated" and system.pipeline.barrier
-    if lockstep or system.transport.primitives == "p2p" or system.placement.shared_expert == "moe":
-        what = (
-            "barriers between disaggregated stages"
-            if lockstep
-            else "synchronous p2p primitives"
-            if system.transport.primitives == "p2p"
-            else "shared experts on MoE devices"
-        )
+    if lockstep or system.placement.shared_expert == "moe":
+        what = "barriers between disaggregated stages" if lockstep else "shared experts on MoE devices"
         raise InputError(f"system {system.name!r} has {what}, which the engine does not run; use asaplab simulate")
 
 

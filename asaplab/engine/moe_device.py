@@ -18,6 +18,7 @@ from asaplab.engine.device import Device, now_ns, open_segments
 from asaplab.errors import AsapError
 from asaplab.models.checkpoint import Checkpoint
 from asaplab.models.policy import policy
+from asaplab.primitives import p2p
 from asaplab.primitives.combine import MoEPort
 from asaplab.primitives.segment import Aborted, Segment
 from asaplab.scheduler.order import next_region
@@ -36,7 +37,8 @@ class MoEDevice(Device):
         self.table = superkernel.pack(checkpoint.expert_layers(share, numbers))
         self.own = Segment.open(s.segments.moe[s.expert_device])
         self.attention = open_segments(s.segments.attention)
-        self.port = MoEPort(s.dims, s.expert_device, self.own, self.attention)
+        port = p2p.SyncMoEPort if s.system.transport.primitives == "p2p" else MoEPort
+        self.port = port(s.dims, s.expert_device, self.own, self.attention)
         # with a slot for each batch in flight a region can stay occupied while the kernel reads it in place
         self.copy = s.system.transport.slots < s.system.pipeline.in_flight
         self.overlapped = "moe" in s.system.pipeline.overlap

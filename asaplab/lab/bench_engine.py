@@ -104,7 +104,7 @@ def fixed_rates(traffic: Traffic) -> list[dict[str, Any]]:
 
 def slo_of_systems(traffic: Traffic, slo_s: float, repeats: int = 3) -> dict[str, Any]:
     """SLO throughput of the named systems: bisection, repeated on other seeds, with a 95% interval."""
-    names = [name for name in ("default", "chunked", "asap") if _known(name)]
+    names = [name for name in ("default", "chunked", "asap-p2p", "asap") if _known(name)]
     found: dict[str, list[float]] = {name: [] for name in names}
     for seed, name in itertools.product(range(repeats), names):
         with instance(named(name)) as live:

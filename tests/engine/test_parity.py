@@ -96,6 +96,7 @@ def test_bits_do_not_depend_on_batching_order_interleaving_or_experts():
         ((3, 1), 2, single),
         ((2, 1), 2, fifo),
         ((2, 1), 2, named("default")),
+        ((2, 1), 2, dataclasses.replace(named("asap-p2p"), batching=small.batching)),
     ]
     answers = []
     for attention, experts, system in plans:
