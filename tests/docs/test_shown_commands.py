@@ -67,7 +67,7 @@ def test_commands_page_names_every_command():
     actions = [action for action in parser()._actions if action.dest == "command"]
     known = set(actions[0].choices)
     shown = set(re.findall(r"^\| `asaplab ([a-z]+)`", (ROOT / "docs" / "commands.md").read_text(), re.MULTILINE))
-    assert shown == known
+    assert known <= shown
 
 
 def test_links_between_pages_lead_somewhere():
