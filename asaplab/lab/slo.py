@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -73,16 +74,18 @@ def slo_rates(setting: Setting, goal: Goal, traffics: Sequence[Traffic], rooflin
     rates: list[float] = []
     for traffic in traffics:
 
+        @cache
         def holds(rps: float, traffic: Traffic = traffic) -> bool:
             return goal.holds(setting, traffic(rps))
 
         low, high = _BRACKET[0] * roofline, _BRACKET[1] * roofline
-        if rates and rates[0] > 0:
-            near, far = 0.9 * rates[0], 1.1 * rates[0]
-            if holds(near):
-                low, high = near, (high if holds(far) else far)
-            else:
-                high = near
+        near, far = (0.9 * rates[0], 1.1 * rates[0]) if rates and rates[0] > 0 else (0.6 * roofline, roofline)
+        if not holds(near):
+            high = near
+        elif holds(far):
+            low = far
+        else:
+            low, high = near, far
         rates.append(highest_rate(holds, low, high, goal.tolerance))
     return rates
 
