@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,6 +24,15 @@ from asaplab.primitives.segment import Aborted, Segment
 from asaplab.scheduler.order import next_region
 
 WAIT_S = 0.25
+
+
+class Unsent(NamedTuple):
+    """Results on their way out, and when their kernel started and ended."""
+
+    arrived: Any
+    y_mH: torch.Tensor
+    start: int
+    end: int
 
 
 class MoEDevice(Device):
@@ -42,6 +51,7 @@ class MoEDevice(Device):
         # with a slot for each batch in flight a region can stay occupied while the kernel reads it in place
         self.copy = s.system.transport.slots < s.system.pipeline.in_flight
         self.overlapped = "moe" in s.system.pipeline.overlap
+        self.unsent: list[Unsent] = []
         self.fault: BaseException | None = None
         self.threads: list[threading.Thread] = []
         if self.overlapped:
@@ -64,9 +74,11 @@ class MoEDevice(Device):
 
     def step(self) -> None:
         if not self.overlapped:
+            self._send_free()
             arrived = self._receive()
             if arrived is not None:
-                self._send(arrived, *self._compute(arrived))
+                self.unsent.append(Unsent(arrived, *self._compute(arrived)))
+                self._send_free()
             return
         if self.fault is not None:
             raise self.fault
@@ -74,7 +86,8 @@ class MoEDevice(Device):
             arrived = self.received.get(timeout=WAIT_S)
         except queue.Empty:
             return
-        self._put(self.computed, (arrived, *self._compute(arrived)))
+        self._put(self.computed, Unsent(arrived, *self._compute(arrived)))
+        self.own.ring()  # the send thread may be waiting for a rank to take older rows
 
     # -------------------------------------------------------------- the three streams
 
@@ -107,10 +120,30 @@ class MoEDevice(Device):
         self.record("moe", arrived.batch, arrived.layer, start, end, arrived.tokens)
         return y_mH, start, end
 
-    def _send(self, arrived: Any, y_mH: torch.Tensor, start: int, end: int) -> None:
-        sending = now_ns()
+    def _send_free(self) -> None:
+        """Send what would not wait, oldest first.
+
+        With fewer slots than batches in flight a rank may not have taken this device's last rows yet. Waiting for it
+        would also hold up the other groups' rows, and two MoE devices that each hold what the other's group needs
+        would wait for ever; so what cannot be sent is passed over.
+        """
+        waiting = []
+        for item in self.unsent:
+            if self.port.combine_free(item.arrived):
+                self._send(item)
+            elif now_ns() - item.end > self.spec.timeout_s * 1e9:
+                self._send(item, timeout_s=0.0)  # says who did not take its rows
+            else:
+                waiting.append(item)
+        self.unsent = waiting
+
+    def _send(self, item: Unsent, timeout_s: float | None = None) -> None:
+        arrived, sending = item.arrived, now_ns()
         self.port.async_combine_send(
-            arrived, y_mH, stamps=(arrived.complete_ns, start, end), timeout_s=self.spec.timeout_s
+            arrived,
+            item.y_mH,
+            stamps=(arrived.complete_ns, item.start, item.end),
+            timeout_s=self.spec.timeout_s if timeout_s is None else timeout_s,
         )
         self.record("combine", arrived.batch, arrived.layer, sending, now_ns(), arrived.tokens, "send")
 
@@ -134,11 +167,13 @@ class MoEDevice(Device):
             self._put(self.received, arrived)
 
     def _send_loop(self) -> None:
+        heard = self.own.bell()
         try:
-            item = self.computed.get(timeout=WAIT_S)
+            self.unsent.append(self.computed.get(block=not self.unsent, timeout=WAIT_S))
         except queue.Empty:
-            return
-        self._send(*item)
+            if self.unsent:
+                self.own.wait(heard, WAIT_S)
+        self._send_free()
 
     def _put(self, place: queue.Queue, item: Any) -> None:
         """Hand over to the next stream; give up only when the device stops."""

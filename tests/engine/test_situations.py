@@ -117,6 +117,19 @@ def test_overlap_on_attention_devices_too():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("overlap", [{"moe"}, set()], ids=["overlapped", "in turn"])
+def test_one_slot_and_two_batches_in_flight_never_deadlock(overlap):
+    """Sends in order would: each MoE device holding the rows that the other one's group waits for."""
+    system = named("asap-one-slot")
+    batching = dataclasses.replace(system.batching, threshold_tokens=64)
+    pipeline = dataclasses.replace(system.pipeline, overlap=frozenset(overlap))
+    system = dataclasses.replace(system, batching=batching, pipeline=pipeline)
+    work = workload([70] * 80)
+    with deploy("tiny-qwen3-moe", system=system, mode="shared", max_batch_tokens=128, timeout_s=20.0) as live:
+        check(live.prefill(work), work)
+
+
+@pytest.mark.slow
 def test_paced_mode_waits_for_the_profiles_times():
     """An attention layer takes at least its service time: c0 + c1 tokens + c2 sum(s^2), stretched."""
     work = workload([400] * 6)
