@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Sequence
@@ -24,18 +23,12 @@ COMMANDS = (
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="asaplab", description=asaplab.__doc__, formatter_class=_Plain)
+    top = argparse.ArgumentParser(prog="asaplab", description=(asaplab.__doc__ or "").splitlines()[0])
     top.add_argument("--version", action="version", version=f"asaplab {asaplab.__version__}")
     subparsers = top.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
-        if importlib.util.find_spec(module) is None:
-            continue
         importlib.import_module(module).add_parsers(subparsers)
     return top
-
-
-class _Plain(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of descriptions as they are written."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
