@@ -9,11 +9,21 @@ from asaplab.lab.commands import common
 from asaplab.lab.commands_engine import parse_attention
 from asaplab.lab.workloads import workload_flags, workload_of
 
+LONGEST_TOKENS = 10_000_000  # with an instance for long prompts nothing is left out
+
 
 def add_parsers(subparsers: Any) -> None:
     simulate = subparsers.add_parser("simulate", help="simulate a workload at paper scale on a virtual clock")
     _instance_flags(simulate)
     workload_flags(simulate, S=32768, duration_s=300.0)
+    simulate.add_argument("--instances", type=int, default=1, help="prefill instances behind a balancer (default 1)")
+    simulate.add_argument("--balance", choices=("round_robin", "least_loaded"), default="round_robin")
+    simulate.add_argument(
+        "--prefix-cache", type=float, metavar="TOKENS", help="a prefix cache; needs a trace's hash_ids"
+    )
+    simulate.add_argument(
+        "--sequence-parallel", action="store_true", help="prompts beyond S go to an instance of their own"
+    )
     common(simulate)
     simulate.set_defaults(run=run_simulate)
     slo = subparsers.add_parser("slo", help="the highest request rate that keeps the SLO (bisection)")
@@ -72,11 +82,18 @@ def run_calibrate(args: argparse.Namespace) -> dict[str, Any]:
 def run_simulate(args: argparse.Namespace) -> dict[str, Any]:
     """One simulation as plain values; with --out the run is saved."""
     from asaplab import observe
-    from asaplab.twin.run import simulate
+    from asaplab.twin import simulate, simulate_cluster
 
-    run = simulate(
+    several: dict[str, Any] = {}
+    if args.instances != 1 or args.sequence_parallel:
+        several = {"instances": args.instances, "balance": args.balance, "sequence_parallel": args.sequence_parallel}
+    if args.sequence_parallel:
+        args.max_batch_tokens = LONGEST_TOKENS
+    run = (simulate_cluster if several else simulate)(
         workload_of(args),
         args.system,
+        **several,
+        prefix_cache_tokens=args.prefix_cache,
         model=args.model,
         profile=args.profile,
         attention=None if args.attention is None else parse_attention(args.attention),
