@@ -44,9 +44,9 @@ def test_md1_waiting_for_a_group(rho):
 def test_mg1_waiting_for_a_group():
     """Requests of two lengths: Pollaczek-Khinchine."""
     rng, rate = np.random.default_rng(2), 0.6
-    tokens = rng.choice([500, 2000], 120_000, p=[2 / 3, 1 / 3])
+    tokens = rng.permutation(np.repeat([500, 500, 2000], 80_000))
     requests = played(
-        setting(ALONE, replace(FREE, stage=stage(attention=(0.0, 1e-3, 0.0)))), workload(poisson(120_000, rate), tokens)
+        setting(ALONE, replace(FREE, stage=stage(attention=(0.0, 1e-3, 0.0)))), workload(poisson(240_000, rate), tokens)
     )
     second = (0.25 * 2 + 4.0) / 3
     rho = rate * (0.5 * 2 + 2.0) / 3
