@@ -89,7 +89,7 @@ class Deployment:
         pids: dict[str, int] = {}
         until = time.monotonic() + START_S
         while waiting:
-            report = _next_report(self.inbox, min(0.2, max(0.0, until - time.monotonic())))
+            report = self.inbox.next(min(0.2, until - time.monotonic()))
             if report is None:
                 self._check_workers(waiting)
                 if time.monotonic() > until:
@@ -184,15 +184,6 @@ def deploy(
 def failure(report: dict[str, Any]) -> Exception:
     kinds = {"InputError": InputError, "Stalled": Stalled}
     return kinds.get(report["kind"], RuntimeError)(f"device {report['device']!r}: {report['error']}")
-
-
-def _next_report(inbox: Inbox, timeout_s: float) -> dict[str, Any] | None:
-    import queue
-
-    try:
-        return inbox.reports.get(timeout=timeout_s)
-    except queue.Empty:
-        return None
 
 
 def _warm_up(instance: Instance) -> Workload:

@@ -99,10 +99,7 @@ class Prefill:
     def _next_report(self, arrival_s: float | None) -> dict[str, Any] | None:
         wakes = [t for t in (arrival_s, self.deadline) if t is not None]
         patience = min([WATCH_S, *(t - self._now() for t in wakes)])
-        try:
-            return self.live.inbox.reports.get(timeout=max(patience, 0.0))
-        except queue.Empty:
-            return None
+        return self.live.inbox.next(patience)
 
     def _hear(self, report: dict[str, Any]) -> None:
         from asaplab.engine.deployment import failure

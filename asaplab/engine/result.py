@@ -121,13 +121,8 @@ class Account:
         return ranks > 0 and any(len(self.caches[r]) < ranks for r in range(len(self.workload)))
 
     def _take_caches(self) -> None:
-        import queue
-
-        try:
-            report = self._inbox.reports.get(timeout=0.02)
-        except queue.Empty:
-            return
-        if report["event"] == "kv":
+        report = self._inbox.next(0.02)
+        if report is not None and report["event"] == "kv":
             self.kv(report)
 
     # -------------------------------------------------------------- the result

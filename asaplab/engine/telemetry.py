@@ -25,6 +25,13 @@ class Inbox:
     def report(self, worker: str = "", **message: Any) -> None:
         self.reports.put(message)
 
+    def next(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next report, or None after the timeout."""
+        try:
+            return self.reports.get(timeout=max(timeout_s, 0.0))
+        except queue.Empty:
+            return None
+
     def telemetry(self, worker: str = "", **message: Any) -> None:
         message["heard_s"] = time.monotonic()
         self.latest[message["device"]] = message
