@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asaplab.lab.recipes import Recipe, question, recipe
+from asaplab.lab.tables import table_html, table_text
 from asaplab.observe import provenance
 
 _PARAMETERS = re.compile(r"^#\s*parameters\b", re.IGNORECASE)
@@ -110,11 +111,7 @@ class _Shown:
         self.content = table
 
     def _repr_html_(self) -> str:
-        from asaplab.lab.report import table_html
-
         return table_html(self.content["rows"], self.content["caption"])
 
     def __repr__(self) -> str:
-        from asaplab.lab.report import table_text
-
         return table_text(self.content["rows"])

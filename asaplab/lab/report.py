@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import jinja2
 
 from asaplab.lab.campaign import Outcome
+from asaplab.lab.tables import table_html, table_text, text
 
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 CLAIM_COLUMNS = ("id", "kind", "role", "published", "predicted", "ci95", "deviation", "basis", "note")
@@ -34,7 +34,7 @@ def write(out: Path, outcomes: Sequence[Outcome], claims: Sequence[Mapping[str, 
             notebooks=[(outcome, records[outcome.name]) for outcome in outcomes],
             claims=table_html([_row(claim) for claim in answered], "") if answered else "",
             table=table_html,
-            text=_text,
+            text=text,
             figure=lambda outcome, entry: _figure_json(Path(outcome.folder) / entry["file"]),
             provenance=next((record["provenance"] for record in records.values() if record), {}),
         )
@@ -81,40 +81,6 @@ def summary(outcomes: Sequence[Outcome]) -> str:
         if table:
             lines += ["", table["caption"], table_text(table["rows"])]
     return "\n".join(lines)
-
-
-def table_html(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
-    """Rows as an HTML table; every text is escaped, numbers keep three figures."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    head = "".join(f"<th>{html.escape(str(column))}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_text(row.get(column)))}</td>" for column in columns) + "</tr>"
-        for row in rows
-    )
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f'<table class="asap">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as aligned columns for a terminal."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [[str(column) for column in columns]] + [[_text(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells)
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool | str):
-        return str(value)
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    if isinstance(value, list | tuple):
-        return ", ".join(_text(item) for item in value)
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
-    return str(value)
 
 
 def _row(claim: Mapping[str, Any]) -> dict[str, Any]:
