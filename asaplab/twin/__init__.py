@@ -4,5 +4,9 @@ from asaplab.twin.cluster import simulate_cluster
 from asaplab.twin.run import simulate
 from asaplab.twin.setting import Setting, power_law_shares, setting_of, with_system
 from asaplab.twin.simulation import Simulation
+from asaplab.twin.skew import Skew, device_shares
 
-__all__ = ["Setting", "Simulation", "power_law_shares", "setting_of", "simulate", "simulate_cluster", "with_system"]
+__all__ = [
+    "Setting", "Simulation", "Skew", "device_shares", "power_law_shares", "setting_of", "simulate", "simulate_cluster",
+    "with_system",
+]  # fmt: skip

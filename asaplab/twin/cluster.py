@@ -67,6 +67,7 @@ def simulate_cluster(
             "balance": balance,
             "events": sum(run.configuration["events"] for _, run in runs),
             "wall_s": sum(run.configuration["wall_s"] for _, run in runs),
+            "extrapolated": list(dict.fromkeys(what for _, run in runs for what in run.configuration["extrapolated"])),
             "sequence_parallel": int(sequence_parallel) * len(long),
         },
     )

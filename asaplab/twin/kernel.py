@@ -1,8 +1,9 @@
 """The event kernel of barrier-free systems: batches on D groups, E separate MoE queues, layer by layer.
 
 Each place (a batch in flight of a DP group) has one pending event at most, so the next event is the least of a short
-array. A MoE device serves regions in the order in which they became complete, so its queue needs no events: a region
-starts when the device is free. With numba's JIT disabled the same functions run as plain Python: the oracle.
+array; a row of it holds all of a batch's state. A MoE device serves regions in the order in which they became
+complete, so its queue needs no events: a region starts when the device is free. With numba's JIT disabled the same
+functions run as plain Python: the oracle.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from asaplab.twin.layout import (
     ATTENTION_S,
     BATCH,
     BLOCKED,
+    BUSY_S,
     COMBINE,
     COMBINE_TOKEN_S,
     DENSE,
@@ -37,6 +39,7 @@ from asaplab.twin.layout import (
     HOST_S,
     IN_FLIGHT_FIFO,
     KIND,
+    LAST,
     LATENCY_S,
     LAUNCH_S,
     LAYER,
@@ -63,6 +66,7 @@ from asaplab.twin.layout import (
     READY_S,
     ROW_BACK_S,
     ROWS_TOKEN,
+    SLOT_S,
     SLOTS,
     START_S,
     SUM_TOKEN_S,
@@ -74,10 +78,13 @@ from asaplab.twin.layout import (
 )  # fmt: skip
 
 INF = np.inf
-next_batch = numba.njit(cache=True, error_model="numpy")(order.next_batch)
+# arrays are borrowed from the caller: without counting references to them the kernel is three times as fast
+compiled = numba.njit(cache=True, error_model="numpy", _nrt=False)
+inlined = numba.njit(cache=True, error_model="numpy", forceinline=True, _nrt=False)
+next_batch = inlined(order.next_batch)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@inlined
 def record(log, count, kind, group, device, batch, layer, start_s, end_s, tokens):  # type: ignore[no-untyped-def]
     """Add a line to the log while it has room; it has none in a run without spans."""
     at = int(count[LOGGED])
@@ -88,17 +95,17 @@ def record(log, count, kind, group, device, batch, layer, start_s, end_s, tokens
         count[LOGGED] = at + 1
 
 
-@numba.njit(cache=True, error_model="numpy")
-def begin(g, now, place, state, parts, last, busy_s, cost, count, log):  # type: ignore[no-untyped-def]
+@inlined
+def begin(g, now, place, parts, group, cost, count, log):  # type: ignore[no-untyped-def]
     """Let the attention devices of group g take up the batch that the order rule names, if they are free."""
     n = int(cost[PLACES])
-    if busy_s[g] > now:
+    if group[g, BUSY_S] > now:
         return
-    chosen = next_batch(place[g * n : g * n + n, READY_S], last[g], cost[IN_FLIGHT_FIFO] > 0)
+    chosen = next_batch(place[g * n : g * n + n, READY_S], int(group[g, LAST]), cost[IN_FLIGHT_FIFO] > 0)
     if chosen < 0:
         return
     p = g * n + chosen
-    tokens, layer = place[p, TOKENS], state[p, LAYER]
+    tokens, layer = place[p, TOKENS], place[p, LAYER]
     # rows that came back are weighted and added on the device that goes on with them
     after_moe = layer > cost[DENSE]
     sum_s = cost[SUM_TOKEN_S] * tokens if after_moe and cost[OVERLAP_ATTENTION] == 0 else 0.0
@@ -113,25 +120,25 @@ def begin(g, now, place, state, parts, last, busy_s, cost, count, log):  # type:
     end_s = now + sum_s + stage_s + tp_s
     place[p, READY_S] = -1.0
     place[p, NEXT_S] = end_s
-    state[p, PHASE] = ATTENTION
-    last[g] = chosen
-    busy_s[g] = INF  # until its event says otherwise
+    place[p, PHASE] = ATTENTION
+    group[g, LAST] = chosen
+    group[g, BUSY_S] = INF  # until its event says otherwise
     count[ATTENTION_BUSY] += end_s - now
-    record(log, count, ATTENTION_PART, g, -1, state[p, BATCH], layer, now + sum_s, now + sum_s + stage_s, tokens)
+    record(log, count, ATTENTION_PART, g, -1, place[p, BATCH], layer, now + sum_s, now + sum_s + stage_s, tokens)
 
 
-@numba.njit(cache=True, error_model="numpy")
-def send(p, g, now, place, state, parts, free_s, slot_s, busy_s, cost, count, log):  # type: ignore[no-untyped-def]
+@inlined
+def send(p, g, now, place, parts, group, free_s, cost, count, log):  # type: ignore[no-untyped-def]
     """Dispatch a batch's rows; the event is the last region's completion. Returns when the sender is free again."""
     n, tokens = int(cost[PLACES]), place[p, TOKENS]
     begin_s = now
     if cost[SLOTS] < n:
         for q in range(g * n, g * n + n):
-            if q != p and state[q, PHASE] == DISPATCH:
-                state[p, PHASE] = BLOCKED  # its flag is still set: wait until that region was taken
+            if q != p and place[q, PHASE] == DISPATCH:
+                place[p, PHASE] = BLOCKED  # its flag is still set: wait until that region was taken
                 place[p, NEXT_S] = INF
                 return INF
-        begin_s = max(now, slot_s[g])
+        begin_s = max(now, group[g, SLOT_S])
     move_s = cost[DISPATCH_TOKEN_S] * tokens
     if cost[SYNCHRONOUS_SENDS] > 0:
         done_s = begin_s
@@ -141,33 +148,33 @@ def send(p, g, now, place, state, parts, free_s, slot_s, busy_s, cost, count, lo
     else:
         sender_s = begin_s + move_s
         done_s = sender_s + cost[LATENCY_S]
-    state[p, PHASE] = DISPATCH
+    place[p, PHASE] = DISPATCH
     place[p, NEXT_S] = done_s
     parts[p, DISPATCH_PART] += done_s - place[p, MARK_S]
-    record(log, count, DISPATCH_PART, g, -1, state[p, BATCH], state[p, LAYER], begin_s, done_s, tokens)
+    record(log, count, DISPATCH_PART, g, -1, place[p, BATCH], place[p, LAYER], begin_s, done_s, tokens)
     return sender_s
 
 
-@numba.njit(cache=True, error_model="numpy")
-def serve(p, g, now, place, state, parts, free_s, slot_s, busy_s, shares, cost, count, log):  # type: ignore[no-untyped-def]
+@inlined
+def serve(p, g, now, place, parts, group, free_s, shares, cost, count, log):  # type: ignore[no-untyped-def]
     """Complete regions of one batch on all MoE devices: the queues in closed form, and when the last answer is back."""
-    tokens, layer = place[p, TOKENS], state[p, LAYER]
+    tokens, layer = place[p, TOKENS], place[p, LAYER]
     rows_all = tokens * cost[ROWS_TOKEN]
     floor_s, row_s, launch_s = cost[MOE_FLOOR_S], cost[MOE_ROW_S], cost[LAUNCH_S]
-    share_E = shares[layer % len(shares)]
+    of_layer = 0 if len(shares) == 1 else int(layer) % len(shares)
     logging = int(count[LOGGED]) < len(log)
     synchronous, overlapped = cost[SYNCHRONOUS_SENDS] > 0, cost[OVERLAP_MOE] > 0
     latest = critical_start = taken_s = now
     critical_service = served_s = 0.0
     for e in range(len(free_s)):
-        rows = rows_all * share_E[e]
+        rows = rows_all * shares[of_layer, e]
         if rows <= 0.0:
             continue
         service_s = max(floor_s, row_s * rows) + launch_s
         start_s = max(now, free_s[e])
         end_s = answer_s = held_s = start_s + service_s
         if synchronous:
-            idle_s = busy_s[g] if busy_s[g] < INF else end_s
+            idle_s = group[g, BUSY_S] if group[g, BUSY_S] < INF else end_s
             held_s = max(end_s, idle_s) + cost[RANKS] * cost[HANDSHAKE_S] + cost[ROW_BACK_S] * rows
             answer_s = held_s
         elif not overlapped:
@@ -178,10 +185,10 @@ def serve(p, g, now, place, state, parts, free_s, slot_s, busy_s, shares, cost, 
         taken_s = max(taken_s, start_s)
         served_s += service_s
         if logging:
-            record(log, count, MOE_PART, g, e, state[p, BATCH], layer, start_s, end_s, rows)
+            record(log, count, MOE_PART, g, e, place[p, BATCH], layer, start_s, end_s, rows)
     count[MOE_BUSY] += served_s
     if cost[SLOTS] < cost[PLACES]:
-        slot_s[g] = taken_s  # with one slot the device copies the region and clears the flag when it starts
+        group[g, SLOT_S] = taken_s  # with one slot the device copies the region and clears the flag when it starts
     back_s = latest
     if cost[SYNCHRONOUS_SENDS] == 0:
         back_s += cost[LATENCY_S] + cost[COMBINE_TOKEN_S] * tokens
@@ -190,66 +197,67 @@ def serve(p, g, now, place, state, parts, free_s, slot_s, busy_s, shares, cost, 
     parts[p, MOE_QUEUE] += critical_start - now
     parts[p, MOE_PART] += critical_service
     parts[p, COMBINE] += back_s - critical_start - critical_service
-    state[p, PHASE] = MOE
+    place[p, PHASE] = MOE
     place[p, NEXT_S] = back_s
 
 
-@numba.njit(cache=True, error_model="numpy")
-def advance(until_s, place, state, parts, last, busy_s, free_s, slot_s, shares, cost, count, log):  # type: ignore[no-untyped-def]
-    """Run events up to ``until_s``; stops at the first batch that is done and returns its place, else -1."""
+@compiled
+def advance(until_s, place, parts, group, free_s, shares, cost, count, log):  # type: ignore[no-untyped-def]
+    """Run events up to ``until_s``; stops at the first batch that is done and returns its emptied place, else -1."""
     n, places = int(cost[PLACES]), len(place)
     while True:
-        p = 0
+        p, now = 0, place[0, NEXT_S]
         for q in range(1, places):
-            if place[q, NEXT_S] < place[p, NEXT_S]:
-                p = q
-        now = place[p, NEXT_S]
+            if place[q, NEXT_S] < now:
+                p, now = q, place[q, NEXT_S]
         if now > until_s or now == INF:
             return -1
         count[NOW] = now
-        g, phase = p // n, state[p, PHASE]
+        g, phase = p // n, place[p, PHASE]
         if phase == ATTENTION:
-            busy_s[g] = now
+            group[g, BUSY_S] = now
             place[p, MARK_S] = now
-            if state[p, LAYER] < cost[DENSE]:
+            if place[p, LAYER] < cost[DENSE]:
                 count[EVENTS] += 1
-                state[p, LAYER] += 1
-                arrive(p, now, place, state, parts, cost)
+                place[p, LAYER] += 1
+                arrive(p, now, place, parts, cost)
             else:
-                sender_s = send(p, g, now, place, state, parts, free_s, slot_s, busy_s, cost, count, log)
+                sender_s = send(p, g, now, place, parts, group, free_s, cost, count, log)
                 if cost[OVERLAP_ATTENTION] == 0:
-                    busy_s[g] = sender_s
+                    group[g, BUSY_S] = sender_s
         elif phase == DISPATCH:
-            serve(p, g, now, place, state, parts, free_s, slot_s, busy_s, shares, cost, count, log)
+            serve(p, g, now, place, parts, group, free_s, shares, cost, count, log)
             count[EVENTS] += 1 + 3 * len(free_s)  # attention, and dispatch, kernel and combine of every MoE device
             if cost[SLOTS] < n:
                 for q in range(g * n, g * n + n):
-                    if state[q, PHASE] == BLOCKED:
-                        sender_s = send(q, g, now, place, state, parts, free_s, slot_s, busy_s, cost, count, log)
+                    if place[q, PHASE] == BLOCKED:
+                        sender_s = send(q, g, now, place, parts, group, free_s, cost, count, log)
                         if cost[OVERLAP_ATTENTION] == 0:
-                            busy_s[g] = sender_s
+                            group[g, BUSY_S] = sender_s
                         break
         elif phase == MOE:
-            state[p, LAYER] += 1
-            arrive(p, now, place, state, parts, cost)
+            place[p, LAYER] += 1
+            arrive(p, now, place, parts, cost)
         elif phase == READY:
             # the sender becomes free at a time without an event of its own: this place was set to look again then
             place[p, NEXT_S] = INF
         else:
+            place[p, PHASE] = EMPTY
+            place[p, NEXT_S] = place[p, READY_S] = INF
             return p
-        begin(g, now, place, state, parts, last, busy_s, cost, count, log)
+        begin(g, now, place, parts, group, cost, count, log)
         for q in range(g * n, g * n + n):
-            if state[q, PHASE] == READY and place[q, READY_S] >= 0.0 and now < busy_s[g] < INF:
-                place[q, NEXT_S] = busy_s[g]
-            elif state[q, PHASE] == READY and place[q, READY_S] >= 0.0:
+            if place[q, PHASE] == READY and place[q, READY_S] >= 0.0 and now < group[g, BUSY_S] < INF:
+                place[q, NEXT_S] = group[g, BUSY_S]
+            elif place[q, PHASE] == READY and place[q, READY_S] >= 0.0:
                 place[q, NEXT_S] = INF
 
 
-@numba.njit(cache=True, error_model="numpy")
-def arrive(p, now, place, state, parts, cost):  # type: ignore[no-untyped-def]
+@inlined
+def arrive(p, now, place, parts, cost):  # type: ignore[no-untyped-def]
     """A batch is ready for its next layer, or for the head after the last one."""
-    if state[p, LAYER] < cost[LAYERS]:
-        state[p, PHASE] = READY
+    if place[p, LAYER] < cost[LAYERS]:
+        place[p, PHASE] = READY
         place[p, READY_S] = now
         place[p, NEXT_S] = INF
         return
@@ -258,26 +266,19 @@ def arrive(p, now, place, state, parts, cost):  # type: ignore[no-untyped-def]
         sum_s = cost[SUM_TOKEN_S] * place[p, TOKENS]
     parts[p, COMBINE] += sum_s
     parts[p, HOST] += cost[HOST_S]
-    state[p, PHASE] = HEAD
+    place[p, PHASE] = HEAD
     place[p, READY_S] = -1.0
     place[p, NEXT_S] = now + sum_s + cost[HOST_S]
 
 
-@numba.njit(cache=True, error_model="numpy")
-def enter(p, now, tokens, attention_s, batch, place, state, parts, last, busy_s, cost, count, log):  # type: ignore[no-untyped-def]
+@compiled
+def enter(p, now, tokens, attention_s, batch, place, parts, group, cost, count, log):  # type: ignore[no-untyped-def]
     """Put a batch into a place and let its group begin."""
     parts[p, :] = 0.0
     place[p, TOKENS], place[p, ATTENTION_S] = tokens, attention_s
     place[p, READY_S], place[p, NEXT_S] = now, INF
-    state[p, PHASE], state[p, LAYER], state[p, BATCH] = READY, 0, batch
+    place[p, PHASE], place[p, LAYER], place[p, BATCH] = READY, 0, batch
     g = p // int(cost[PLACES])
-    begin(g, now, place, state, parts, last, busy_s, cost, count, log)
-    if state[p, PHASE] == READY and now < busy_s[g] < INF:
-        place[p, NEXT_S] = busy_s[g]
-
-
-@numba.njit(cache=True, error_model="numpy")
-def leave(p, place, state):  # type: ignore[no-untyped-def]
-    """Empty a place whose batch is done."""
-    state[p, PHASE] = EMPTY
-    place[p, NEXT_S] = place[p, READY_S] = INF
+    begin(g, now, place, parts, group, cost, count, log)
+    if place[p, PHASE] == READY and now < group[g, BUSY_S] < INF:
+        place[p, NEXT_S] = group[g, BUSY_S]

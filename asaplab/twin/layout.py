@@ -7,12 +7,12 @@ from asaplab.core import TTFT_PARTS
 # phases of a place (one of a DP group's batches in flight)
 EMPTY, READY, ATTENTION, BLOCKED, DISPATCH, MOE, HEAD = range(7)
 
-# columns of ``place``: float64
-NEXT_S, READY_S, MARK_S, ATTENTION_S, TOKENS = range(5)
-PLACE_COLUMNS = 5
-# columns of ``state``: int64
-PHASE, LAYER, BATCH = range(3)
-STATE_COLUMNS = 3
+# columns of ``place``: float64; a row is a cache line
+NEXT_S, READY_S, MARK_S, ATTENTION_S, TOKENS, PHASE, LAYER, BATCH = range(8)
+PLACE_COLUMNS = 8
+# columns of ``group``: until when its attention devices and its one slot are taken, the place they worked on last
+BUSY_S, SLOT_S, LAST = range(3)
+GROUP_COLUMNS = 3
 # entries of ``count``: float64
 NOW, EVENTS, LOGGED, MOE_BUSY, ATTENTION_BUSY = range(5)
 COUNTS = 5

@@ -13,9 +13,11 @@ from asaplab.observe.provenance import provenance
 from asaplab.profiles.profile import InstanceCosts, Profile
 from asaplab.profiles.shapes import Shape
 from asaplab.twin import layout
+from asaplab.twin.extrapolated import extrapolated
 from asaplab.twin.prefix import cached_tokens
 from asaplab.twin.setting import setting_of
 from asaplab.twin.simulation import Simulation
+from asaplab.twin.skew import Skew
 
 _MOST_LINES = 4_000_000  # of the event log: 256 MB
 
@@ -30,6 +32,7 @@ def simulate(
     attention: tuple[int, int] | None = None,
     experts: int | None = None,
     shares_LE: np.ndarray | None = None,
+    skew: Skew | None = None,
     costs: InstanceCosts | None = None,
     spans_s: tuple[float, float] | None = None,
     prefix_cache_tokens: float | None = None,
@@ -37,8 +40,8 @@ def simulate(
     """Run a workload on the twin.
 
     The instance is given whole, or as ``attention`` (D, T) and ``experts`` (E); without, it is the paper's.
-    ``shares_LE`` are the shares of rows that MoE devices get (balanced without). Spans are kept for the window
-    ``spans_s`` (start, end in seconds).
+    ``shares_LE`` are the shares of rows that MoE devices get (balanced without), or ``skew`` makes them from a power
+    law and copies of hot experts. Spans are kept for the window ``spans_s`` (start, end in seconds).
     With ``prefix_cache_tokens`` the instance holds a prefix cache of that many tokens, fed by the workload's hash_ids.
 
     Raises:
@@ -54,6 +57,7 @@ def simulate(
         attention=attention,
         experts=experts,
         shares_LE=shares_LE,
+        skew=skew,
         costs=costs,
     )
     lines = _MOST_LINES if spans_s is not None else 0
@@ -61,11 +65,12 @@ def simulate(
     simulation = Simulation(setting, workload, log_lines=lines, cached=cached)
     simulation.play()
     wall_s = time.perf_counter() - began
+    requests = simulation.requests()
     return Run(
         system=setting.system,
         instance=setting.instance,
         mode="simulated",
-        requests=simulation.requests(),
+        requests=requests,
         spans=_spans(simulation, spans_s),
         utilization=simulation.utilization(),
         excluded=workload.excluded,
@@ -73,6 +78,7 @@ def simulate(
             "model": setting.model.name,
             "profile": setting.profile.name,
             "fitted": setting.profile.fitted,
+            "extrapolated": extrapolated(setting, requests),
             "events": int(simulation.count[layout.EVENTS]),
             "wall_s": wall_s,
             "workload": workload.name,

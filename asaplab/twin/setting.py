@@ -14,6 +14,7 @@ from asaplab.profiles.profile import InstanceCosts, Profile, instance_costs
 from asaplab.profiles.shapes import Shape, model_of
 from asaplab.scheduler import systems
 from asaplab.twin import layout as at
+from asaplab.twin.skew import Skew
 
 _SENDS = {"async": 0, "p2p": 1, "all_to_all": 2}
 
@@ -66,12 +67,14 @@ def setting_of(
     attention: tuple[int, int] | None = None,
     experts: int | None = None,
     shares_LE: np.ndarray | None = None,
+    skew: Skew | None = None,
     costs: InstanceCosts | None = None,
 ) -> Setting:
     """Resolve names. Without an instance it is the paper's: 4x4 + 16, or 8x4 = 32 devices when colocated.
 
     ``instance`` is taken as it is; ``attention`` (D, T) and ``experts`` (E) of a colocated system count devices: it
     gets D*T + E of them in groups of T, unless D*T = E already names the same devices.
+    ``skew`` makes shares of rows from a power law over experts and copies of the hot ones; ``shares_LE`` gives them.
 
     Raises:
         InputError: a name is unknown, or the instance does not fit model or system.
@@ -81,6 +84,13 @@ def setting_of(
     priced = profile_of(profile) if isinstance(profile, str) else profile
     if instance is None:
         instance = _instance(chosen.placement.kind == "colocated", attention, experts)
+    costs = costs or instance_costs(priced, shaped, instance)
+    if skew is not None:
+        require(shares_LE is None, "skew and shares_LE both say how rows spread over MoE devices; give one of them")
+        shares_LE = skew.shares_LE(shaped.E_total, instance.E, shaped.L)
+        own = -(-shaped.E_total // instance.E)
+        floor_s = costs.stage.moe_floor_s * (own + skew.extra(instance.E)) / own
+        costs = replace(costs, stage=replace(costs.stage, moe_floor_s=floor_s))
     if shares_LE is None:
         shares_LE = np.full((1, instance.E), 1.0 / instance.E)
     if shares_LE.ndim != 2 or shares_LE.shape[1] != instance.E:
@@ -90,7 +100,7 @@ def setting_of(
         model=shaped,
         profile=priced,
         instance=instance,
-        costs=costs or instance_costs(priced, shaped, instance),
+        costs=costs,
         shares_LE=np.ascontiguousarray(shares_LE, np.float64),
     )
 

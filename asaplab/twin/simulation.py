@@ -53,11 +53,11 @@ class Simulation:
         D, n = self.setting.instance.D, self.setting.system.pipeline.in_flight
         place = np.zeros((D * n, layout.PLACE_COLUMNS))
         place[:, [layout.NEXT_S, layout.READY_S]] = INF
-        state = np.zeros((D * n, layout.STATE_COLUMNS), np.int64)
         parts = np.zeros((D * n, layout.PARTS))
-        last, busy_s, slot_s = np.full(D, n - 1), np.zeros(D), np.zeros(D)
+        group = np.zeros((D, layout.GROUP_COLUMNS))
+        group[:, layout.LAST] = n - 1
         free_s = np.zeros(self.setting.instance.E)
-        cost, count, log = self.cost, self.count, self.log
+        cost, count, log, shares = self.cost, self.count, self.log, self.setting.shares_LE
         held: list[tuple[Batch, float] | None] = [None] * (D * n)
         arrivals, tokens = self.workload.arrival_s.tolist(), self._tokens
         on, attention_s, total = self.scheduler.on, self.setting.attention_s, len(arrivals)
@@ -67,15 +67,13 @@ class Simulation:
             stop = due if deadline is None or due <= deadline else deadline
             if min(stop, now) >= until_s:
                 break
-            p = kernel.advance(stop, place, state, parts, last, busy_s, free_s, slot_s, self.setting.shares_LE, cost,
-                               count, log)  # fmt: skip
+            p = kernel.advance(stop, place, parts, group, free_s, shares, cost, count, log)
             if p >= 0:
                 now = float(count[layout.NOW])
                 entry = held[p]
                 assert entry is not None
                 left -= self._complete(entry[0], now, entry[1], parts[p], p // n)
                 held[p] = None
-                kernel.leave(p, place, state)
                 decisions, deadline = on(Finished(p // n, entry[0].id), now)
             elif stop == INF:
                 raise Stalled(f"the twin waited for {left} requests, but no event is left at {now:.3f} s")
@@ -95,8 +93,7 @@ class Simulation:
                     held[p] = (batch, now)
                     size = batch.tokens
                     stage_s = attention_s(size, self._squares(batch))
-                    kernel.enter(p, now, float(size), stage_s, batch.id, place, state, parts, last, busy_s, cost,
-                                 count, log)  # fmt: skip
+                    kernel.enter(p, now, float(size), stage_s, batch.id, place, parts, group, cost, count, log)
         self.now = now
 
     def _complete(self, batch: Batch, now: float, started_s: float, parts: Any, group: int) -> int:
