@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from asaplab import models, superkernel
+from asaplab.errors import InputError
 from asaplab.lab.interleaved import median_seconds
 from asaplab.models.attention_stage import AttentionStage
 from asaplab.models.checkpoint import Checkpoint
+from asaplab.models.indexer import index_mask
 from asaplab.models.policy import policy
 
 EXPERT_SIZES = {"H": 1024, "I": 384, "experts": 16, "K": 2}  # small enough to be measured in seconds
@@ -41,6 +43,32 @@ def attention_seconds(batches: Sequence[Sequence[int]], *, model: str, repetitio
     with _one_thread(), torch.inference_mode():
         times = median_seconds({k: one(lengths) for k, lengths in enumerate(batches)}, repetitions)
     return [times[k] for k in range(len(batches))]
+
+
+def indexer_costs(lengths: Sequence[int], *, model: str, repetitions: int = 3) -> tuple[list[float], list[int]]:
+    """What DeepSeek-V3.2's lightning indexer costs for prompts of these lengths, one thread.
+
+    Returns the median time (s) in which it chooses keys for every query of a prompt, and how many (query, key) pairs it
+    leaves to the sparse attention.
+
+    Raises:
+        InputError: no such model, or one without an indexer.
+    """
+    sizes = Checkpoint(models.resolve(model)).config.indexer
+    if sizes is None:
+        raise InputError(f"model {model!r} has no indexer; name one of the DeepSeek-V3.2 family")
+    numbers, random = policy("float32"), torch.Generator().manual_seed(0)
+
+    def one(n: int) -> Callable[[], torch.Tensor]:
+        q_hnd = torch.randn(sizes.heads, n, sizes.dim, generator=random)
+        k_nd, weight_hn = (torch.randn(*shape, generator=random) for shape in ((n, sizes.dim), (sizes.heads, n)))
+        return lambda: index_mask(q_hnd, weight_hn, k_nd, 0, sizes, numbers)
+
+    with _one_thread(), torch.inference_mode():
+        calls = {k: one(n) for k, n in enumerate(lengths)}
+        pairs = [int((call() == 0).tril().sum()) for call in calls.values()]
+        times = median_seconds(calls, repetitions)
+    return [times[k] for k in range(len(lengths))], pairs
 
 
 def expert_seconds(tokens: Sequence[int], *, repetitions: int = 3) -> list[float]:

@@ -43,20 +43,21 @@ def write(out: Path, outcomes: Sequence[Outcome], claims: Sequence[Mapping[str, 
 
 
 def answer(claims: Sequence[Mapping[str, Any]], records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The ledger's rows, with what the notebooks found where they answer a row.
+    """The ledger's rows, with what the notebooks found where the ledger has no prediction of its own.
 
-    Anchors stay "input": what goes into a profile proves nothing. Rows that nobody answered say so.
+    Anchors stay "input": what goes into a profile proves nothing. The ledger's own predictions stay too, as they come
+    from more seeds. Rows that nobody answered say so.
     """
     found = {claim: given for record in records for claim, given in record["answers"].items()}
     rows = []
     for claim in claims:
         row = dict(claim)
-        if row["id"] in found and row.get("role") != "anchor":
+        if row.get("predicted") is None and row["id"] in found:
             given = found[row["id"]]
             row |= {"predicted": given["value"], "basis": given["basis"], "note": given["note"]}
             row["deviation"] = _deviation(row)
         if row.get("predicted") is None:
-            row |= {"predicted": "not answered yet"}
+            row |= {"predicted": "not answered yet", "basis": None}
         rows.append(row)
     return rows
 

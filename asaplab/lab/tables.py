@@ -60,7 +60,7 @@ def text(value: Any) -> str:
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
     if isinstance(value, list | tuple):
         return ", ".join(text(item) for item in value)
     if isinstance(value, Mapping):

@@ -27,6 +27,7 @@ GOOD = """import plotly.graph_objects as go
 record.table("summary", [{"tokens": record.recipe["tokens"], "seed": record.recipe.seed}], "what it was given")
 record.figure("line", go.Figure(go.Scatter(y=[1, 2, record.recipe["tokens"]])), "a line with </script> in its caption")
 record.answer("q-net-cost", 0.25, "half of a half")
+record.answer("q-better-sync", 1.0, "of one seed; the ledger knows better")
 """
 
 
@@ -64,6 +65,7 @@ def test_a_failed_notebook_is_reported_and_the_others_go_on_and_are_kept(shelf):
     claims = [
         {"id": "q-net-cost", "kind": "open", "predicted": None},
         {"id": "q-other", "kind": "open", "predicted": None},
+        {"id": "q-better-sync", "kind": "open", "predicted": 15.0, "ci95": [14.0, 16.0]},
         {"id": "anchored", "kind": "published", "role": "anchor", "predicted": "input"},
     ]
     page, ledger = report.write(shelf, [good, bad], claims)
@@ -74,6 +76,7 @@ def test_a_failed_notebook_is_reported_and_the_others_go_on_and_are_kept(shelf):
     assert (rows["q-net-cost"]["predicted"], rows["q-net-cost"]["basis"]) == (0.25, "measured")
     assert rows["q-other"]["predicted"] == "not answered yet"
     assert rows["anchored"]["predicted"] == "input"
+    assert rows["q-better-sync"]["predicted"] == 15.0
     assert "what it was given" in report.summary([good, bad])
 
     again = campaign.execute([jobs[0]])

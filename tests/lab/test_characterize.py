@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asaplab.errors import InputError
 from asaplab.lab import characterize
 
 
@@ -34,3 +35,11 @@ def test_the_longest_tenth_carries_what_it_carries():
 def test_one_long_prompt_costs_more_attention_than_many_short_ones_of_the_same_total():
     together, apart = characterize.attention_seconds([[4096], [512] * 8], model="tiny-deepseek-v3", repetitions=3)
     assert together > 1.3 * apart
+
+
+def test_the_indexer_leaves_a_fixed_number_of_pairs_to_each_further_query():
+    seconds, pairs = characterize.indexer_costs([64, 128, 192], model="tiny-deepseek-v32", repetitions=1)
+    assert pairs == [64 * 65 // 2, 64 * 65 // 2 + 64 * 64, 64 * 65 // 2 + 128 * 64]
+    assert all(s > 0 for s in seconds)
+    with pytest.raises(InputError, match="'tiny-deepseek-v3' has no indexer"):
+        characterize.indexer_costs([64], model="tiny-deepseek-v3")
