@@ -19,6 +19,7 @@ from asaplab.lab.characterize import EXPERT_SIZES, attention_seconds, expert_sec
 from asaplab.models.checkpoint import Checkpoint
 from asaplab.models.counts import counts
 from asaplab.profiles.profile import Profile, Quantity
+from asaplab.profiles.ranges import Measured
 
 MODEL = "bench-moe"
 BATCHES = ((128,), (512,), (1024,), (2048,), (256,) * 4, (128,) * 16)
@@ -48,8 +49,13 @@ def calibrate(quick: bool = False) -> Profile:
         return measured(min(1.0, max(of_rate, 1e-6)), source)
 
     assumed = Quantity(value=1e-3, basis="assumed", source="scheduling, embedding and head of a batch")
+    rows = [tokens * EXPERT_SIZES["K"] / EXPERT_SIZES["experts"] for tokens in EXPERT_TOKENS]
+    lengths = [n for batch in BATCHES for n in batch]
     return Profile(
         name="local",
+        measured=Measured(
+            model=MODEL, T=1, prompt_tokens=(min(lengths), max(lengths)), expert_rows=(min(rows), max(rows))
+        ),
         dense_rate=measured(dense_rate, "float32 product of 1024 x 1024, one thread"),
         attention_rate=measured(dense_rate, "the same"),
         hbm=measured(read_rate, "sum over 256 MB, one thread"),

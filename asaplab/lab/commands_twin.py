@@ -24,6 +24,8 @@ def add_parsers(subparsers: Any) -> None:
     simulate.add_argument(
         "--sequence-parallel", action="store_true", help="prompts beyond S go to an instance of their own"
     )
+    simulate.add_argument("--skew", type=float, default=0.0, metavar="X", help="rows of the r-th expert go with r**-X")
+    simulate.add_argument("--redundant", type=int, default=0, metavar="N", help="copies of hot experts, all devices")
     common(simulate)
     simulate.set_defaults(run=run_simulate)
     slo = subparsers.add_parser("slo", help="the highest request rate that keeps the SLO (bisection)")
@@ -82,9 +84,10 @@ def run_calibrate(args: argparse.Namespace) -> dict[str, Any]:
 def run_simulate(args: argparse.Namespace) -> dict[str, Any]:
     """One simulation as plain values; with --out the run is saved."""
     from asaplab import observe
-    from asaplab.twin import simulate, simulate_cluster
+    from asaplab.twin import Skew, simulate, simulate_cluster
 
     several: dict[str, Any] = {}
+    uniform = args.skew == 0 and args.redundant == 0
     if args.instances != 1 or args.sequence_parallel:
         several = {"instances": args.instances, "balance": args.balance, "sequence_parallel": args.sequence_parallel}
     if args.sequence_parallel:
@@ -94,6 +97,7 @@ def run_simulate(args: argparse.Namespace) -> dict[str, Any]:
         args.system,
         **several,
         prefix_cache_tokens=args.prefix_cache,
+        skew=None if uniform else Skew(exponent=args.skew, redundant=args.redundant, seed=args.seed),
         model=args.model,
         profile=args.profile,
         attention=None if args.attention is None else parse_attention(args.attention),
@@ -102,8 +106,8 @@ def run_simulate(args: argparse.Namespace) -> dict[str, Any]:
     if args.out is not None:
         observe.save(run, args.out)
     instance = {"D": run.instance.D, "T": run.instance.T, "E": run.instance.E}
-    c = run.configuration
-    return observe.metrics(run) | {key: c[key] for key in ("events", "wall_s", "fitted")} | {"instance": instance}
+    more = {key: run.configuration[key] for key in ("events", "wall_s", "fitted", "extrapolated")}
+    return observe.metrics(run) | more | {"instance": instance}
 
 
 def run_slo(args: argparse.Namespace) -> dict[str, Any]:

@@ -6,26 +6,31 @@ from functools import cache
 
 from asaplab.errors import InputError
 from asaplab.profiles.cloudmatrix import cloudmatrix384
-from asaplab.profiles.gpus import gpu
+from asaplab.profiles.gpus import from_package, gpu
 from asaplab.profiles.local import local
 from asaplab.profiles.profile import Profile
 
 NAMES = ("cloudmatrix384", "h200", "h100", "b200")
+PACKAGE = "aiconfigurator-"
 
 
 def profile_of(name: str) -> Profile:
     """The profile of that name; ``local`` is what ``asaplab calibrate`` measured on this machine.
 
+    ``aiconfigurator-SYSTEM`` reads the rows of one of AIConfigurator's systems (h200_sxm ...) if that is installed.
+
     Raises:
-        InputError: no profile has the name, or this machine was not calibrated.
+        InputError: no profile has the name, this machine was not calibrated, or the package is missing.
     """
     if name == "local":
         return local()
+    if name.startswith(PACKAGE):
+        return from_package(name.removeprefix(PACKAGE))
     if name not in NAMES:
-        raise InputError(f"there is no profile {name!r}; the profiles are {', '.join(NAMES)} and local")
+        known = f"{', '.join(NAMES)}, local and {PACKAGE}SYSTEM"
+        raise InputError(f"there is no profile {name!r}; the profiles are {known}")
     return _shipped(name)
 
 
 @cache
 def _shipped(name: str) -> Profile:
-    return cloudmatrix384() if name == "cloudmatrix384" else gpu(name)

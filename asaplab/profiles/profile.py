@@ -13,6 +13,7 @@ from typing import Any, Literal
 from asaplab.core import Instance
 from asaplab.errors import require
 from asaplab.profiles.costs import Costs
+from asaplab.profiles.ranges import Measured
 from asaplab.profiles.shapes import Shape
 
 Basis = Literal["published", "public", "derived", "measured", "assumed", "fitted"]
@@ -50,6 +51,7 @@ class Profile:
     collective_s: Quantity  # latency of one all-to-all over the instance
     host_s: Quantity  # of a batch: scheduling, embedding, final norm, LM head
     contention: Quantity  # slowdown of attention while communication shares its device
+    measured: Measured | None = None  # where the measured ones were measured
 
     def __post_init__(self) -> None:
         for name in ("token_efficiency", "square_efficiency", "moe_efficiency", "hbm_efficiency"):
@@ -57,7 +59,7 @@ class Profile:
             require(0 < value <= 1, f"profile {self.name!r}: {name} is {value}; nothing beats the peak, use at most 1")
 
     def quantities(self) -> dict[str, Quantity]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "name"}
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("name", "measured")}
 
     @property
     def fitted(self) -> bool:

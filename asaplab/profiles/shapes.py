@@ -83,6 +83,10 @@ class Shape:
 
 _DEEPSEEK = {"L": 61, "dense": 3, "H": 7168, "K": 8, "E_total": 256, "I": 2048, "dense_I": 18432, "shared_I": 2048}
 _MLA = {"heads": 128, "kv_heads": 128, "qk_dim": 192, "v_dim": 128, "q_rank": 1536, "kv_rank": 512, "rope": 64}
+_TINY = {
+    "L": 3, "dense": 1, "H": 64, "K": 4, "E_total": 16, "I": 32, "dense_I": 128, "shared_I": 32, "heads": 4,
+    "kv_heads": 4, "qk_dim": 32, "v_dim": 16, "q_rank": 32, "kv_rank": 32, "rope": 16, "vocab": 512,
+}  # fmt: skip
 MODELS: dict[str, Shape] = {
     shape.name: shape
     for shape in (
@@ -109,6 +113,17 @@ MODELS: dict[str, Shape] = {
             name="gpt-oss-120b", L=36, dense=0, H=2880, K=4, E_total=128, I=2880, dense_I=2880, shared_I=0,
             heads=64, kv_heads=8, qk_dim=64, v_dim=64, vocab=201088,
         ),
+        # the checkpoints that asaplab writes itself: the twin of what the engine runs on this machine
+        Shape(
+            name="bench-moe", L=4, dense=0, H=1024, K=8, E_total=32, I=256, dense_I=2048, shared_I=0,
+            heads=16, kv_heads=4, qk_dim=128, v_dim=128, vocab=8192,
+        ),
+        Shape(
+            name="tiny-qwen3-moe", L=3, dense=0, H=64, K=4, E_total=16, I=32, dense_I=128, shared_I=0,
+            heads=4, kv_heads=2, qk_dim=32, v_dim=32, vocab=512,
+        ),
+        Shape(name="tiny-deepseek-v3", **_TINY),  # type: ignore[arg-type]
+        Shape(name="tiny-deepseek-v32", **_TINY, indexer=8 * 32),  # type: ignore[arg-type]
     )
 }  # fmt: skip
 

@@ -1,9 +1,14 @@
 """Profiles: limits that nothing beats, anchors that are met, sources for every number, models by name."""
 
+import json
+
 import pytest
 
 from asaplab.core import Instance
 from asaplab.errors import InputError
+from asaplab.models.config import ModelConfig
+from asaplab.models.counts import counts
+from asaplab.models.tiny import CONFIGS
 from asaplab.profiles.named import NAMES, profile_of
 from asaplab.profiles.profile import instance_costs
 from asaplab.profiles.shapes import MODELS, model_of
@@ -77,3 +82,15 @@ def test_more_experts_than_a_device_can_have_and_unknown_names_are_refused():
         profile_of("abacus")
     with pytest.raises(InputError, match="there is no model"):
         model_of("gpt-9")
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_shapes_of_our_own_checkpoints_are_those_of_their_configuration(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name]))
+    config = ModelConfig.load(tmp_path)
+    counted, m = counts(config), model_of(name)
+    assert (m.L, m.dense, m.H, m.heads) == (config.L, len(config.dense_layers), config.H, config.heads)
+    assert (m.K, m.E_total, m.expert_row) == (counted.K, counted.E_total, counted.expert_per_row)
+    assert m.attention_token == counted.attention_per_token
+    index = config.indexer
+    assert m.indexer == (index.heads * index.dim if index else 0)
