@@ -1,8 +1,12 @@
-"""How attention and experts behave on this machine (section 2.2): what makes barriers expensive, measured."""
+"""How attention and experts behave on this machine (section 2.2): what makes barriers expensive, measured.
+
+Times are processor time of the one thread that computes, so that whatever else runs on the machine disturbs little.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ from asaplab.models.policy import policy
 EXPERT_SIZES = {"H": 1024, "I": 384, "experts": 16, "K": 2}  # small enough to be measured in seconds
 
 
-def attention_seconds(batches: Sequence[Sequence[int]], *, model: str, repetitions: int = 3) -> list[float]:
+def attention_seconds(batches: Sequence[Sequence[int]], *, model: str, repetitions: int = 5) -> list[float]:
     """Median time (s) of one layer's attention for each batch of prompt lengths, one thread, T = 1.
 
     Raises:
@@ -41,11 +45,11 @@ def attention_seconds(batches: Sequence[Sequence[int]], *, model: str, repetitio
         return call
 
     with _one_thread(), torch.inference_mode():
-        times = median_seconds({k: one(lengths) for k, lengths in enumerate(batches)}, repetitions)
+        times = median_seconds({k: one(lengths) for k, lengths in enumerate(batches)}, repetitions, thread_time)
     return [times[k] for k in range(len(batches))]
 
 
-def indexer_costs(lengths: Sequence[int], *, model: str, repetitions: int = 3) -> tuple[list[float], list[int]]:
+def indexer_costs(lengths: Sequence[int], *, model: str, repetitions: int = 5) -> tuple[list[float], list[int]]:
     """What DeepSeek-V3.2's lightning indexer costs for prompts of these lengths, one thread.
 
     Returns the median time (s) in which it chooses keys for every query of a prompt, and how many (query, key) pairs it
@@ -67,11 +71,11 @@ def indexer_costs(lengths: Sequence[int], *, model: str, repetitions: int = 3) -
     with _one_thread(), torch.inference_mode():
         calls = {k: one(n) for k, n in enumerate(lengths)}
         pairs = [int((call() == 0).tril().sum()) for call in calls.values()]
-        times = median_seconds(calls, repetitions)
+        times = median_seconds(calls, repetitions, thread_time)
     return [times[k] for k in range(len(lengths))], pairs
 
 
-def expert_seconds(tokens: Sequence[int], *, repetitions: int = 3) -> list[float]:
+def expert_seconds(tokens: Sequence[int], *, repetitions: int = 5) -> list[float]:
     """Median time (s) of one MoE layer for each number of tokens, each with K experts; weights cold, one thread."""
     sizes, random = EXPERT_SIZES, torch.Generator().manual_seed(0)
     H, wide, count = sizes["H"], sizes["I"], sizes["experts"]
@@ -90,7 +94,7 @@ def expert_seconds(tokens: Sequence[int], *, repetitions: int = 3) -> list[float
         return lambda: superkernel.grouped_mlp(x_mH, offsets_E1, torch.tensor([next(turn) % 2]), table)
 
     with _one_thread(), torch.inference_mode():
-        times = median_seconds({k: one(n) for k, n in enumerate(tokens)}, repetitions)
+        times = median_seconds({k: one(n) for k, n in enumerate(tokens)}, repetitions, thread_time)
     return [times[k] for k in range(len(tokens))]
 
 

@@ -100,7 +100,7 @@ def characterization(scale: str = "smoke", **changes: Any) -> Recipe:
         scale,
         changes,
         model="tiny-deepseek-v3",
-        lengths=_at(scale, (64, 128, 256, 512, 1024), (128, 256, 512, 1024, 2048, 4096)),
+        lengths=_at(scale, (128, 256, 512, 1024, 2048), (128, 256, 512, 1024, 2048, 4096)),
         tokens=_at(scale, (8, 32, 128, 512), (8, 16, 32, 64, 128, 256, 512, 1024, 2048)),
         requests=20_000,
     )
