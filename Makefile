@@ -51,5 +51,6 @@ bench: install
 
 # after a deliberate update of the packages in .venv; triton is left to torch, which pins its own
 constraints: .venv/installed-dev
+	$(PIP) -e '.[dev,mpi]'
 	$(BIN)/python -m pip list --format=freeze --exclude-editable --disable-pip-version-check \
 	  | sed -e 's/+cpu$$//' | grep -v -E '^(asaplab|pip|setuptools|triton)==' > $(CONSTRAINTS)
