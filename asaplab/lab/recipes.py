@@ -81,7 +81,7 @@ _PAPER = {"model": "deepseek-v3.2", "profile": "cloudmatrix384", "attention": ""
 
 def quickstart(scale: str = "smoke", **changes: Any) -> Recipe:
     """What does asynchrony change for the same requests on the same number of devices? (sections 2-3)"""
-    settings = _SMALL | {"systems": ("default", "asap"), "requests": _at(scale, 24, 200), "rps": 6.0}
+    settings = _SMALL | {"systems": ("default", "asap"), "requests": _at(scale, 48, 200), "rps": 0.0, "load": 0.6}
     return _recipe("quickstart", "01_quickstart", "engine", scale, changes, **settings)
 
 
