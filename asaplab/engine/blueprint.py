@@ -22,7 +22,7 @@ from asaplab.primitives.layout import Dims, attention_bytes, check_memory, moe_b
 from asaplab.primitives.segment import Segment
 from asaplab.profiles.costs import Costs
 from asaplab.profiles.nominal import nominal_costs
-from asaplab.scheduler import named
+from asaplab.scheduler import named, systems
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ def draw(
     numbers = policy(dtype)
     checkpoint = Checkpoint(models.resolve(str(model)))
     checkpoint.validate()
-    instance, notes = place(chosen, asked, tp)
+    instance, notes = systems.place(chosen, asked, tp)
     config = checkpoint.config
     config.check_ranks(instance.T)
     expert_shares(config.E_total, instance.E)
@@ -153,30 +153,6 @@ def _refuse_simulated_only(system: System) -> None:
     if lockstep or system.placement.shared_expert == "moe":
         what = "barriers between disaggregated stages" if lockstep else "shared experts on MoE devices"
         raise InputError(f"system {system.name!r} has {what}, which the engine does not run; use asaplab simulate")
-
-
-def place(system: System, asked: Instance, tp: int | None = None) -> tuple[Instance, tuple[str, ...]]:
-    """The devices as the system uses them, and a note where that is not what was asked.
-
-    A colocated system spreads both stages over all D*T + E devices. It keeps T if T divides their number, and else
-    takes T = 1 and says so.
-
-    Raises:
-        InputError: ``tp`` does not divide the number of devices.
-    """
-    if system.placement.kind == "disaggregated":
-        return (asked if tp is None else Instance(D=asked.D, T=tp, E=asked.E)), ()
-    n = asked.devices
-    if tp is not None:
-        if tp < 1 or n % tp:
-            raise InputError(
-                f"--tp {tp} does not divide the {n} devices of system {system.name!r}; choose a divisor of {n}"
-            )
-        return Instance(D=n // tp, T=tp, E=n), ()
-    if n % asked.T == 0:
-        return Instance(D=n // asked.T, T=asked.T, E=n), ()
-    note = f"system {system.name!r} runs with T = 1, because T = {asked.T} does not divide its {n} devices"
-    return Instance(D=n, T=1, E=n), (note,)
 
 
 def with_most_tokens(system: System, S: int) -> System:

@@ -15,9 +15,9 @@ from asaplab.profiles.profile import Profile
 from asaplab.profiles.shapes import Shape, model_of
 from asaplab.scheduler import named
 from asaplab.twin import setting_of, simulate
+from asaplab.twin.setting import PAPER
 
 MOST_T = 8  # section 2.1: TP is generally limited to 8
-PAPER = Instance(D=4, T=4, E=16)
 ASSUMPTIONS = (
     "attention and its weights divide evenly over the T ranks",
     "the two collectives of a layer move 2 (T-1)/T of a batch's activations over one link, plus two latencies",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from asaplab.core import Batching, Pipeline, Placement, System, Transport
+from asaplab.core import Batching, Instance, Pipeline, Placement, System, Transport
 from asaplab.errors import InputError
 from asaplab.scheduler.asynchronous import AsynchronousScheduler
 from asaplab.scheduler.events import Scheduler
@@ -122,3 +122,27 @@ def scheduler_of(system: System, groups: int, cost: Cost | None = None) -> Sched
     if system.pipeline.barrier:
         return SynchronousScheduler(system, groups, cost)
     return AsynchronousScheduler(system, groups)
+
+
+def place(system: System, asked: Instance, tp: int | None = None) -> tuple[Instance, tuple[str, ...]]:
+    """The devices as the system uses them, and a note where that is not what was asked.
+
+    A colocated system spreads both stages over all D*T + E devices. It keeps T if T divides their number, and else
+    takes T = 1 and says so.
+
+    Raises:
+        InputError: ``tp`` does not divide the number of devices.
+    """
+    if system.placement.kind == "disaggregated":
+        return (asked if tp is None else Instance(D=asked.D, T=tp, E=asked.E)), ()
+    n = asked.devices
+    if tp is not None:
+        if tp < 1 or n % tp:
+            raise InputError(
+                f"--tp {tp} does not divide the {n} devices of system {system.name!r}; choose a divisor of {n}"
+            )
+        return Instance(D=n // tp, T=tp, E=n), ()
+    if n % asked.T == 0:
+        return Instance(D=n // asked.T, T=asked.T, E=n), ()
+    note = f"system {system.name!r} runs with T = 1, because T = {asked.T} does not divide its {n} devices"
+    return Instance(D=n, T=1, E=n), (note,)

@@ -8,6 +8,8 @@ functions run as plain Python: the oracle.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -79,8 +81,9 @@ from asaplab.twin.layout import (
 
 INF = np.inf
 # arrays are borrowed from the caller: without counting references to them the kernel is three times as fast
-compiled = numba.njit(cache=True, error_model="numpy", _nrt=False)
-inlined = numba.njit(cache=True, error_model="numpy", forceinline=True, _nrt=False)
+_borrowed: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+compiled = numba.njit(**_borrowed)
+inlined = numba.njit(**_borrowed, forceinline=True)
 next_batch = inlined(order.next_batch)
 
 

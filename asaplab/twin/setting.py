@@ -16,6 +16,7 @@ from asaplab.scheduler import systems
 from asaplab.twin import layout as at
 from asaplab.twin.skew import Skew
 
+PAPER = Instance(D=4, T=4, E=16)  # section 5.1
 _SENDS = {"async": 0, "p2p": 1, "all_to_all": 2}
 
 
@@ -70,10 +71,10 @@ def setting_of(
     skew: Skew | None = None,
     costs: InstanceCosts | None = None,
 ) -> Setting:
-    """Resolve names. Without an instance it is the paper's: 4x4 + 16, or 8x4 = 32 devices when colocated.
+    """Resolve names. Without an instance it is the paper's: 4x4 + 16, or the same 32 devices as 8x4 when colocated.
 
-    ``instance`` is taken as it is; ``attention`` (D, T) and ``experts`` (E) of a colocated system count devices: it
-    gets D*T + E of them in groups of T, unless D*T = E already names the same devices.
+    ``instance`` is taken as it is; ``attention`` (D, T) and ``experts`` (E) count devices, as in the engine: a
+    colocated system spreads both stages over all D*T + E, in groups of T.
     ``skew`` makes shares of rows from a power law over experts and copies of the hot ones; ``shares_LE`` gives them.
 
     Raises:
@@ -83,7 +84,11 @@ def setting_of(
     shaped = model_of(model) if isinstance(model, str) else model
     priced = profile_of(profile) if isinstance(profile, str) else profile
     if instance is None:
-        instance = _instance(chosen.placement.kind == "colocated", attention, experts)
+        D, T = attention or (PAPER.D, PAPER.T)
+        asked = Instance(D=D, T=T, E=PAPER.E if experts is None else experts)
+        instance, notes = systems.place(chosen, asked)
+        n = asked.devices
+        require(not notes, f"{n} devices cannot be cut into groups of T = {T}; choose a T that divides their number")
     costs = costs or instance_costs(priced, shaped, instance)
     if skew is not None:
         require(shares_LE is None, "skew and shares_LE both say how rows spread over MoE devices; give one of them")
@@ -103,19 +108,6 @@ def setting_of(
         costs=costs,
         shares_LE=np.ascontiguousarray(shares_LE, np.float64),
     )
-
-
-def _instance(colocated: bool, attention: tuple[int, int] | None, experts: int | None) -> Instance:
-    """The instance in words of D, T and E; a colocated one has as many devices in all."""
-    if attention is None and experts is None:
-        return Instance(D=8, T=4, E=32) if colocated else Instance(D=4, T=4, E=16)
-    D, T = attention or (4, 4)
-    E = 16 if experts is None else experts
-    if not colocated or D * T == E:
-        return Instance(D=D, T=T, E=E)
-    devices = D * T + E
-    require(devices % T == 0, f"{devices} devices cannot be cut into groups of T = {T}; choose a T that divides them")
-    return Instance(D=devices // T, T=T, E=devices)
 
 
 def with_system(setting: Setting, system: System) -> Setting:

@@ -8,7 +8,7 @@ import pytest
 from asaplab import workload
 from asaplab.core import TTFT_PARTS
 from asaplab.errors import InputError
-from asaplab.twin import simulate, simulate_cluster
+from asaplab.twin import setting_of, simulate, simulate_cluster
 from asaplab.twin.prefix import cached_tokens
 
 
@@ -69,3 +69,15 @@ def test_prompts_beyond_S_are_excluded_or_served_apart():
     assert np.isfinite(columns["ttft_s"]).all()
     np.testing.assert_allclose(sum(columns[part] for part in TTFT_PARTS), columns["ttft_s"])
     assert (columns["instance"] == -1).sum() == beyond
+
+
+@pytest.mark.parametrize(("attention", "experts", "cut"), [((4, 4), 16, (8, 4, 32)), ((2, 8), 16, (4, 8, 32))])
+def test_a_colocated_system_gets_as_many_devices_as_the_others(attention, experts, cut):
+    instance = setting_of("default", attention=attention, experts=experts).instance
+    assert cut == (instance.D, instance.T, instance.E)
+    assert setting_of("asap", attention=attention, experts=experts).instance.devices == cut[2]
+
+
+def test_devices_that_t_does_not_divide_are_refused():
+    with pytest.raises(InputError, match="10 devices cannot be cut into groups of T = 4"):
+        setting_of("default", attention=(1, 4), experts=6)
