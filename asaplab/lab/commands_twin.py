@@ -77,8 +77,10 @@ def run_calibrate(args: argparse.Namespace) -> dict[str, Any]:
     path = local.write(profile)
     if args.out is not None:
         local.write(profile, args.out / path.name)
-    values = {name: quantity.value for name, quantity in profile.quantities().items()}
-    return {"profile": profile.name, "file": str(path), "quantities": values}
+    quantities = profile.quantities()
+    values = {name: quantity.value for name, quantity in quantities.items()}
+    sources = {name: f"{quantity.basis}: {quantity.source}" for name, quantity in quantities.items()}
+    return {"profile": profile.name, "file": str(path), "quantities": values, "sources": sources}
 
 
 def run_simulate(args: argparse.Namespace) -> dict[str, Any]:
