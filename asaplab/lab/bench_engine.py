@@ -6,161 +6,126 @@ repetitions. Figures on shared cores say so and are never compared across system
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+from asaplab.errors import require
+from asaplab.lab import bench_shared_cores as shared
+from asaplab.lab.bench_factorial import common_rate, factorial, net_cost
+from asaplab.lab.bench_paced import MODEL, SHRINK, S, Traffic, instance, slo_of, traffics, ttft_at
+from asaplab.lab.bench_progress import Partial
+from asaplab.lab.bench_slo import ABLATIONS, SYSTEMS, slo_rates
 
-from asaplab import workload
-from asaplab.core import TTFT_PARTS, System, Workload
-from asaplab.engine import Deployment, deploy
-from asaplab.lab.sustained import Interval, sustained_rate
-from asaplab.scheduler import named
-
-MODEL = "tiny-deepseek-v3"
-ATTENTION, EXPERTS = (2, 1), 2
-S = 2048
-SLO_FACTOR = 10.0  # the SLO is this many times default's unloaded mean TTFT
-RUN_OVER_SLO = 60.0  # a run lasts at least this many SLOs
-SEED = 0
+PARTS = ("shared", "slo", "factorial", "net_cost")
+FIXED_RPS = (4.0, 8.0, 16.0)  # of --quick
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """Prompt lengths of a trace, replayed as Poisson arrivals at any rate."""
-
-    name: str
-    lengths: np.ndarray
-
-    def at(self, rps: float, duration_s: float, seed: int) -> Workload:
-        return workload.poisson(rps=rps, duration_s=duration_s, lengths=self.lengths, seed=seed, max_tokens=S)
-
-
-def bench(quick: bool = False) -> dict[str, Any]:
+def bench(
+    quick: bool = False,
+    *,
+    out: Path | None = None,
+    traces: Sequence[Path] | None = None,
+    parts: Sequence[str] | None = None,
+    repeats: int = 3,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Measure the engine on this machine.
 
     Keys: ``mode``; ``disaggregation_efficiency`` {value, ci95} and ``reference_over_transformers`` {family: ratio} on
-    shared cores; ``slo_rps`` {trace: {system: {value, ci95}}}, ``factorial`` and ``net_cost`` in paced mode. With
-    ``quick``: one trace, asap and default at three fixed rates (``fixed_rates``), and ``slo_rps`` is None.
-    """
-    from asaplab.lab import bench_shared_cores as shared
+    shared cores; ``slo_rps`` {trace: {system: {value, ci95}}} with its ratios and runs in ``slo``, ``factorial`` and
+    ``net_cost`` in paced mode, the latter two on the first trace. With ``quick``: one trace, asap and default at three
+    fixed rates (``fixed_rates``), and ``slo_rps`` is None. ``parts`` leaves out what it does not name. With ``out``
+    the result is written there after every run.
 
-    traffic = paper_traffic()
-    slo_s = SLO_FACTOR * unloaded_ttft_s(named("default"), traffic)
+    Raises:
+        InputError: a trace cannot be read, or ``repeats`` is below 1.
+    """
+    require(repeats >= 1, f"--repeats is {repeats}; it must be at least 1")
+    asked = traffics(traces)
+    partial = Partial(out, "engine")
     result: dict[str, Any] = {
         "mode": "paced",
         "cores": len(os.sched_getaffinity(0)),
         "model": MODEL,
-        "slo_s": slo_s,
+        "S": S,
+        "length_scale": 1 / SHRINK,
+        "repeats": repeats,
         "slo_rps": None,
         "factorial": None,
         "net_cost": None,
-        "disaggregation_efficiency": shared.disaggregation_efficiency(*((2, 1) if quick else (8, 6))),
-        "reference_over_transformers": shared.reference_over_transformers(repetitions=1 if quick else 5),
+        "disaggregation_efficiency": None,
+        "reference_over_transformers": None,
     }
+    chosen = set(parts or PARTS)
+    if "shared" in chosen:
+        efficiency = (2, 1, 2) if quick else (8, 6, 8)
+        result["disaggregation_efficiency"] = shared.disaggregation_efficiency(*efficiency)
+        partial.say("disaggregation efficiency: done")
+        over = (1, shared.TINY) if quick else (5, shared.FAMILIES)
+        result["reference_over_transformers"] = shared.reference_over_transformers(*over)
+        partial.say("reference over transformers: done")
+        partial.keep(result)
     if quick:
-        return result | {"fixed_rates": fixed_rates(traffic)}
-    result["slo_rps"] = {traffic.name: slo_of_systems(traffic, slo_s)}
-    return result | factorial_and_cost(traffic, slo_s)
+        return result | {"fixed_rates": fixed_rates(asked[0], seed, partial.say)}
+    _paced(result, asked, chosen, repeats, seed, partial)
+    return result
 
 
-def paper_traffic() -> Traffic:
-    """The paper's length distribution, a tenth as long, so that small models on few cores keep its shape."""
-    drawn = workload.poisson(rps=1.0, requests=4000, seed=SEED)
-    return Traffic(name="paper/10", lengths=np.maximum(1, np.rint(drawn.tokens / 10)).astype(np.int64))
+def _paced(
+    result: dict[str, Any], asked: list[Traffic], chosen: set[str], repeats: int, seed: int, partial: Partial
+) -> None:
+    """The parts that compare systems, into ``result`` as they come."""
+    slo_s = {traffic.name: slo_of(traffic) for traffic in asked if "slo" in chosen or traffic is asked[0]}
+    partial.say(f"SLOs in seconds: {slo_s}; about {minutes(list(slo_s.values()), chosen, repeats):.0f} minutes to go")
+
+    def into(*path: str) -> Callable[[str, dict[str, Any]], None]:
+        def tell(text: str, found: dict[str, Any]) -> None:
+            partial.say(text)
+            if found:
+                place = result
+                for key in path[:-1]:
+                    place[key] = place = place.get(key) or {}
+                place[path[-1]] = found
+                result["slo_rps"] = {name: one["slo_rps"] for name, one in result.get("slo", {}).items()} or None
+                partial.keep(result)
+
+        return tell
+
+    first = asked[0]
+    if chosen & {"factorial", "net_cost"}:
+        rps = common_rate(first, slo_s[first.name], seed)
+        partial.say(f"{first.name}: every combination is measured at {rps:.3g} requests/s")
+        if "factorial" in chosen:
+            factorial(first, slo_s[first.name], rps, repeats, seed, into("factorial"))
+        if "net_cost" in chosen:
+            net_cost(first, slo_s[first.name], rps, repeats, seed, into("net_cost"))
+    if "slo" in chosen:
+        for traffic in asked:
+            systems = SYSTEMS + (ABLATIONS if traffic is first else ())
+            slo_rates(traffic, slo_s[traffic.name], systems, repeats, seed, into("slo", traffic.name))
 
 
-def instance(system: System) -> Any:
-    return deploy(MODEL, attention=ATTENTION, experts=EXPERTS, system=system, mode="paced", max_batch_tokens=S)
+def minutes(slos_s: Sequence[float], chosen: set[str], repeats: int) -> float:
+    """About how long the paced parts take: what their runs last, a drain, and 6 s to deploy."""
+    from asaplab.lab.bench_factorial import RUN
+    from asaplab.lab.bench_slo import LONG, SHORT
+
+    took = 0.0
+    for k, slo_s in enumerate(slos_s if "slo" in chosen else ()):
+        systems = len(SYSTEMS) + (len(ABLATIONS) if k == 0 else 0)
+        took += systems * (4 * (SHORT + 2) * slo_s + 6 + repeats * ((LONG + 1) * slo_s + 6))
+    runs = 16 * ("factorial" in chosen) + 2 * ("net_cost" in chosen)
+    return (took + repeats * runs * ((RUN + 1) * slos_s[0] + 6)) / 60
 
 
-def mean_ttft_s(live: Deployment, work: Workload) -> float:
-    return float(live.prefill(work).requests["ttft_s"].mean())
-
-
-def unloaded_ttft_s(system: System, traffic: Traffic, requests: int = 20) -> float:
-    """Mean TTFT when every request finds the instance idle."""
-    with instance(system) as live:
-        times = []
-        for i in range(requests):
-            one = Workload(arrival_s=np.zeros(1), tokens=traffic.lengths[i : i + 1].clip(max=S), name="alone", seed=i)
-            times.append(mean_ttft_s(live, one))
-    return float(np.mean(times))
-
-
-def fixed_rates(traffic: Traffic) -> list[dict[str, Any]]:
+def fixed_rates(traffic: Traffic, seed: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Mean TTFT of asap and default at three rates, on the same arrivals."""
     rows = []
     for name in ("default", "asap"):
-        with instance(named(name)) as live:
-            for rps in (2.0, 4.0, 8.0):
-                ttft_s = mean_ttft_s(live, traffic.at(rps, 4.0, SEED))
-                rows.append({"system": name, "rps": rps, "mean_ttft_s": ttft_s})
+        with instance(name) as live:
+            for rps in FIXED_RPS:
+                rows.append({"system": name, "rps": rps, "mean_ttft_s": ttft_at(live, traffic, rps, 1.5, seed)})
+        say(f"{name} at {len(FIXED_RPS)} rates: done")
     return rows
-
-
-def slo_of_systems(traffic: Traffic, slo_s: float, repeats: int = 3) -> dict[str, Any]:
-    """SLO throughput of the named systems: bisection, repeated on other seeds, with a 95% interval."""
-    names = [name for name in ("default", "chunked", "asap-p2p", "asap") if _known(name)]
-    found: dict[str, list[float]] = {name: [] for name in names}
-    for seed, name in itertools.product(range(repeats), names):
-        with instance(named(name)) as live:
-            found[name].append(_sustained(live, traffic, slo_s, RUN_OVER_SLO * slo_s, seed))
-    return {name: Interval.of(rates).plain() for name, rates in found.items()}
-
-
-def _sustained(live: Deployment, traffic: Traffic, slo_s: float, duration_s: float, seed: int) -> float:
-    return sustained_rate(lambda rps: mean_ttft_s(live, traffic.at(rps, duration_s, seed)), slo_s)
-
-
-def _known(name: str) -> bool:
-    from asaplab.scheduler import NAMED
-
-    return name in NAMED
-
-
-# ------------------------------------------------------------------ the four optimizations, in every combination
-
-OPTIMIZATIONS: Mapping[str, Any] = {
-    "length_aware": lambda s: replace(s, batching=replace(s.batching, policy="fcfs")),
-    "dual_batch": lambda s: replace(s, pipeline=replace(s.pipeline, in_flight=1)),
-    "overlap": lambda s: replace(s, pipeline=replace(s.pipeline, overlap=frozenset())),
-    "super_kernel": lambda s: replace(s, pipeline=replace(s.pipeline, layer_oblivious=False)),
-}
-
-
-def combination(on: frozenset[str]) -> System:
-    """asap with only these of its four optimizations."""
-    system = named("asap")
-    for name, without in OPTIMIZATIONS.items():
-        if name not in on:
-            system = without(system)
-    return replace(system, name="asap" if len(on) == 4 else "asap[" + ",".join(sorted(on)) + "]")
-
-
-def factorial_and_cost(traffic: Traffic, slo_s: float) -> dict[str, Any]:
-    """Mean TTFT of all 16 combinations at one rate that all sustain, and where asap's time goes against default's."""
-    everything = frozenset(OPTIMIZATIONS)
-    weakest = combination(frozenset())
-    duration_s = RUN_OVER_SLO * slo_s / 4
-    with instance(weakest) as live:
-        rps = _sustained(live, traffic, slo_s, duration_s, SEED) * 0.8
-    rows = []
-    for size in range(len(everything) + 1):
-        for on in itertools.combinations(sorted(everything), size):
-            with instance(combination(frozenset(on))) as live:
-                values = [mean_ttft_s(live, traffic.at(rps, duration_s, seed)) for seed in range(2)]
-            rows.append({"on": list(on), "mean_ttft_s": float(np.mean(values)), "values": values})
-    parts = {}
-    for name in ("default", "asap"):
-        with instance(named(name)) as live:
-            run = live.prefill(traffic.at(rps, duration_s, SEED))
-        parts[name] = {part: float(run.requests[part].mean()) for part in TTFT_PARTS}
-    cost = {part: parts["asap"][part] - parts["default"][part] for part in parts["asap"]}
-    return {
-        "factorial": {"rps": rps, "rows": rows},
-        "net_cost": {"rps": rps, "parts": parts, "asap_minus_default": cost},
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from asaplab import models
 from asaplab.core import Workload
 from asaplab.engine import deploy
+from asaplab.engine.forks import main_left_alone, start_fork_server
 from asaplab.lab.interleaved import median_seconds
 from asaplab.lab.sustained import Interval
 from asaplab.models.checkpoint import Checkpoint
@@ -26,29 +27,30 @@ MODEL = "bench-moe"
 PROMPTS, LENGTH = 8, 256  # one batch: 2,048 tokens
 BATCHES = 6  # batches of one measurement
 FAMILIES = {"deepseek_v3": "tiny-deepseek-v3", "qwen3_moe": "bench-moe"}
+TINY = FAMILIES | {"qwen3_moe": "tiny-qwen3-moe"}  # where seconds count
 
 
-def prompts(vocab: int, seed: int = 0) -> list[torch.Tensor]:
+def prompts(vocab: int, count: int = PROMPTS, seed: int = 0) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(0, vocab, (LENGTH,), generator=generator) for _ in range(PROMPTS)]
+    return [torch.randint(0, vocab, (LENGTH,), generator=generator) for _ in range(count)]
 
 
 # ------------------------------------------------------------------ disaggregation efficiency
 
 
-def disaggregation_efficiency(pairs: int, batches: int = BATCHES) -> dict[str, Any]:
+def disaggregation_efficiency(pairs: int, batches: int = BATCHES, count: int = PROMPTS) -> dict[str, Any]:
     """What 1x1+1 reaches of what two independent full-model processes could, given how the model divides.
 
     Tokens per second of one attention and one MoE device, over those of two processes with the whole model each on
     one thread, divided by the bound ``1 / (2 max(a, 1 - a))`` that the attention share a of the computing allows.
-    Measured in pairs, each side in turn.
+    Measured in pairs, each side in turn, with batches of ``count`` prompts of 256 tokens.
     """
     ratios, shares = [], []
-    n = batches * PROMPTS
-    work = Workload(arrival_s=np.zeros(n), tokens=np.full(n, LENGTH), name="8 x 256")
+    n = batches * count
+    work = Workload(arrival_s=np.zeros(n), tokens=np.full(n, LENGTH), name=f"{count} x {LENGTH}")
     with (
-        _two_references(batches) as independent,
-        deploy(MODEL, attention=(1, 1), experts=1, mode="shared", max_batch_tokens=PROMPTS * LENGTH) as live,
+        _two_references(batches, count) as independent,
+        deploy(MODEL, attention=(1, 1), experts=1, mode="shared", max_batch_tokens=count * LENGTH) as live,
     ):
         for _ in range(pairs):
             run = live.prefill(work)
@@ -63,18 +65,21 @@ def disaggregation_efficiency(pairs: int, batches: int = BATCHES) -> dict[str, A
         "bound": bound,
         "mode": "shared cores",
         "pairs": pairs,
+        "batch": work.name,
     }
 
 
 @contextlib.contextmanager
-def _two_references(batches: int) -> Iterator[Any]:
+def _two_references(batches: int, count: int) -> Iterator[Any]:
     """Two processes with the whole model each; calling the result lets both work at once and returns the seconds."""
-    context = multiprocessing.get_context("spawn")
+    start_fork_server()
+    context = multiprocessing.get_context("forkserver")
     ends, processes = [], []
     for _ in range(2):
         mine, theirs = context.Pipe()
-        process = context.Process(target=_reference_process, args=(theirs,), daemon=True)
-        process.start()
+        process = context.Process(target=_reference_process, args=(theirs, count), daemon=True)
+        with main_left_alone():
+            process.start()
         ends.append(mine)
         processes.append(process)
     try:
@@ -102,11 +107,11 @@ def _answer(end: Connection, timeout_s: float = 120.0) -> None:
     end.recv()
 
 
-def _reference_process(end: Connection) -> None:
+def _reference_process(end: Connection, count: int) -> None:
     torch.set_num_threads(1)
     checkpoint = Checkpoint(models.resolve(MODEL))
     reference = Reference(checkpoint, policy("float32"))
-    batch = prompts(checkpoint.config.vocab)
+    batch = prompts(checkpoint.config.vocab, count)
     with torch.inference_mode():
         reference.prefill(batch)
         end.send("ready")
@@ -119,7 +124,9 @@ def _reference_process(end: Connection) -> None:
 # ------------------------------------------------------------------ the uncut reference against transformers
 
 
-def reference_over_transformers(repetitions: int, dtype: str = "bfloat16") -> dict[str, float] | None:
+def reference_over_transformers(
+    repetitions: int, families: Mapping[str, str] = FAMILIES, dtype: str = "bfloat16"
+) -> dict[str, float] | None:
     """Prefill tokens per second of the uncut reference over transformers', per family; None without transformers.
 
     The same checkpoint, prompts of equal length (no padding on either side), one thread, the same dtype; transformers
@@ -134,7 +141,7 @@ def reference_over_transformers(repetitions: int, dtype: str = "bfloat16") -> di
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for family, name in FAMILIES.items():
+        for family, name in families.items():
             directory = models.resolve(name)
             checkpoint = Checkpoint(directory)
             theirs = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=getattr(torch, dtype)).eval()

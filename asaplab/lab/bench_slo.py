@@ -1,0 +1,84 @@
+"""SLO throughput of systems on real processes, paced: short runs find the rate, long ones measure it in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from asaplab.engine import Deployment
+from asaplab.lab.bench_paced import Traffic, instance, ttft_at
+from asaplab.lab.sustained import Interval, Seen, best_guess, crossing, neighbourhood, steepness
+
+SYSTEMS = ("default", "chunked", "asap")
+ABLATIONS = ("asap-p2p",)  # on the first traffic only: asynchronous primitives replaced, all else fixed
+LONG, SHORT = 60.0, 15.0  # SLOs that a run lasts
+START_RPS = 8.0
+RATIOS = (("asap", "default"), ("asap", "chunked"), ("asap", "asap-p2p"))
+
+
+def slo_rates(
+    traffic: Traffic,
+    slo_s: float,
+    systems: Sequence[str],
+    repeats: int,
+    seed: int,
+    tell: Callable[[str, dict[str, Any]], None],
+    *,
+    long: float = LONG,
+    short: float = SHORT,
+) -> dict[str, Any]:
+    """Requests per second within the SLO, for each system; ``tell`` hears after every run what is known so far.
+
+    Repetition k of every system replays the arrivals of seed + k, scaled to its rate; ratios are of repetitions.
+    """
+    seen: dict[str, list[Seen]] = {}
+    found: dict[str, list[float]] = {name: [] for name in systems}
+    guess = START_RPS
+    for name in systems:
+        with instance(name) as live:
+            seen[name] = neighbourhood(partial(_ttft_s, live, traffic, short * slo_s, seed), slo_s, start=guess)
+        guess = best_guess(seen[name], slo_s)
+        tell(f"{traffic.name}: {name} near {guess:.3g} requests/s", {})
+    for repeat in range(repeats):
+        for name in systems:
+            rps = best_guess(seen[name], slo_s)
+            with instance(name) as live:
+                run = Seen(rps, ttft_at(live, traffic, rps, long * slo_s, seed + repeat))
+            seen[name].append(run)
+            found[name].append(crossing(run, slo_s, steepness(seen[name], slo_s)))
+            text = f"{traffic.name}: {name} {found[name][-1]:.3g} requests/s (run {repeat + 1} of {repeats})"
+            tell(text, _result(traffic, slo_s, seen, found, repeat + 1, long))
+    return _result(traffic, slo_s, seen, found, repeats, long)
+
+
+def _ttft_s(live: Deployment, traffic: Traffic, duration_s: float, seed: int, rps: float) -> float:
+    return ttft_at(live, traffic, rps, duration_s, seed)
+
+
+def _result(
+    traffic: Traffic,
+    slo_s: float,
+    seen: dict[str, list[Seen]],
+    found: dict[str, list[float]],
+    repeats: int,
+    long: float,
+) -> dict[str, Any]:
+    return {
+        "slo_s": slo_s,
+        "run_s": long * slo_s,
+        "mean_tokens": float(traffic.lengths.mean()),
+        "excluded": traffic.excluded,
+        "slo_rps": {
+            name: Interval.of(rates).plain() | {"steepness": steepness(seen[name], slo_s)}
+            for name, rates in found.items()
+            if rates
+        },
+        "ratios": {f"{a}/{b}": ratio(found[a], found[b]) for a, b in RATIOS if found.get(a) and found.get(b)},
+        "runs": {name: [run._asdict() for run in runs] for name, runs in seen.items()},
+    }
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:
+    """Of repetitions with the same arrivals."""
+    return Interval.of([a / b for a, b in zip(over, under)]).plain()

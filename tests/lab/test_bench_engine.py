@@ -1,0 +1,165 @@
+"""What ``bench engine`` prints and keeps: shapes with a known instance in place of processes, quick for real."""
+
+import contextlib
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from asaplab.cli import main
+from asaplab.core import TTFT_PARTS
+from asaplab.errors import InputError
+from asaplab.lab import bench_engine, bench_factorial, bench_paced, bench_shared_cores, bench_slo
+from asaplab.lab.bench_engine import bench
+from asaplab.lab.bench_factorial import OPTIMIZATIONS, combination, combinations, cost_of, effects
+from asaplab.scheduler import named
+
+SPEEDS = {"default": 20.0, "chunked": 22.0, "asap-p2p": 30.0, "asap": 40.0}
+EFFICIENCY = {"value": 0.9, "ci95": [0.88, 0.92]}
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Instances whose mean TTFT is a steep power of the rate; each optimization makes them half as fast again."""
+
+    @contextlib.contextmanager
+    def instance(system):
+        if isinstance(system, str):
+            capacity = SPEEDS[system]
+        else:
+            on = 0 if system.name == "asap[]" else 4 if system.name == "asap" else system.name.count(",") + 1
+            capacity = 10.0 * 1.5**on
+        yield SimpleNamespace(capacity=capacity, prefill=lambda work: None)
+
+    def ttft_at(live, traffic, rps, duration_s, seed):
+        return 1.5 * (rps / live.capacity) ** 6 * (1 + 0.01 * seed)
+
+    for module in (bench_engine, bench_slo, bench_factorial):
+        monkeypatch.setattr(module, "instance", instance)
+        monkeypatch.setattr(module, "ttft_at", ttft_at)
+    parts = dict.fromkeys(TTFT_PARTS, 0.1) | {"ttft": 1.0}
+    monkeypatch.setattr(bench_factorial, "parts_of", lambda run: parts)
+    monkeypatch.setattr(bench_engine, "slo_of", lambda traffic: 1.5)
+    monkeypatch.setattr(bench_shared_cores, "disaggregation_efficiency", lambda *asked: EFFICIENCY)
+    monkeypatch.setattr(bench_shared_cores, "reference_over_transformers", lambda *asked: {"qwen3_moe": 2.0})
+
+
+KEYS = {"mode", "disaggregation_efficiency", "reference_over_transformers", "slo_rps", "factorial", "net_cost"}
+
+
+def test_everything_is_measured_and_kept(known, capsys, tmp_path):
+    assert main(["bench", "engine", "--json", "--repeats", "2", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    result = json.loads(shown.out)
+    assert result.keys() >= KEYS
+    assert result["mode"] == "paced"
+    assert result["disaggregation_efficiency"] == EFFICIENCY
+    ((name, systems),) = result["slo_rps"].items()
+    assert name == "paper/16"
+    assert set(systems) == {"default", "chunked", "asap", "asap-p2p"}
+    for system, found in systems.items():
+        assert found["value"] == pytest.approx(SPEEDS[system], rel=0.01)
+        low, high = found["ci95"]
+        assert low < found["value"] < high
+    assert result["slo"][name]["ratios"]["asap/default"]["value"] == pytest.approx(2.0, rel=0.02)
+    assert result["factorial"]["sustained"]
+    assert len(result["factorial"]["rows"]) == 16
+    for effect in result["factorial"]["effects"].values():
+        assert effect["value"] == pytest.approx(1.5**-6, rel=0.01)
+    assert result["net_cost"]["groups"]["barriers"]["value"] == 0.0
+    kept = json.loads((tmp_path / "bench-engine.json").read_text())
+    assert kept["complete"]
+    assert kept["slo_rps"] == result["slo_rps"]
+    assert kept["machine"]["cores"] >= 1
+    assert "minutes to go" in shown.err
+
+
+def test_an_interrupted_run_leaves_what_it_had(known, monkeypatch, tmp_path):
+    def interrupted(*args, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_engine, "net_cost", interrupted)
+    assert main(["bench", "engine", "--json", "--repeats", "2", "--out", str(tmp_path)]) == 130
+    kept = json.loads((tmp_path / "bench-engine.json").read_text())
+    assert not kept["complete"]
+    assert len(kept["factorial"]["rows"]) == 16
+    assert kept["net_cost"] is None
+
+
+def test_a_part_alone(known):
+    result = bench(parts=["factorial"], repeats=1)
+    assert result["factorial"]["effects"]["overlap"]["ci95"] is None
+    assert result["slo_rps"] is None
+    assert result["disaggregation_efficiency"] is None
+
+
+@pytest.mark.slow
+def test_quick_has_all_keys_and_measures_for_real(monkeypatch):
+    monkeypatch.setattr(bench_engine, "FIXED_RPS", (8.0,))
+    monkeypatch.setattr(bench_shared_cores, "FAMILIES", bench_shared_cores.TINY)
+    result = bench(quick=True)
+    assert result.keys() >= KEYS
+    assert result["slo_rps"] is None
+    assert [(row["system"], row["rps"]) for row in result["fixed_rates"]] == [("default", 8.0), ("asap", 8.0)]
+    assert all(row["mean_ttft_s"] > 0 for row in result["fixed_rates"])
+    efficiency = result["disaggregation_efficiency"]
+    assert efficiency["value"] > 0
+    low, high = efficiency["ci95"]
+    assert low <= efficiency["value"] <= high
+    assert 0 < efficiency["attention_share"] < 1
+    assert set(result["reference_over_transformers"] or {}) <= {"deepseek_v3", "qwen3_moe"}
+    json.dumps(result, allow_nan=False)
+
+
+def test_sixteen_combinations_each_a_system_of_its_own():
+    made = [combination(on) for on in combinations()]
+    assert len({str(system) for system in made}) == 16
+    assert made[-1] == named("asap")
+    assert set(combinations()[-1]) == set(OPTIMIZATIONS)
+
+
+def test_effects_are_of_paired_repetitions():
+    times = {on: [0.5 if "overlap" in on else 1.0, 2.0 if "overlap" in on else 4.0] for on in combinations()}
+    found = effects(times)
+    assert found["overlap"]["value"] == pytest.approx(0.5)
+    assert found["overlap"]["ci95"] == pytest.approx([0.5, 0.5])
+    assert found["dual_batch"]["value"] == pytest.approx(1.0)
+
+
+def test_net_cost_is_asap_minus_default_and_groups_hold_every_part():
+    default = dict.fromkeys(TTFT_PARTS, 0.1) | {"barrier_wait": 0.5, "ttft": 1.4}
+    asap = dict.fromkeys(TTFT_PARTS, 0.1) | {"barrier_wait": 0.0, "moe_queue": 0.2, "ttft": 1.0}
+    found = cost_of({"default": [default], "asap": [asap]})
+    assert found["groups"]["barriers"]["value"] == pytest.approx(-0.5)
+    assert found["groups"]["queueing"]["value"] == pytest.approx(0.1)
+    assert found["asap_minus_default"]["ttft"]["value"] == pytest.approx(-0.4)
+    assert sorted(part for names in bench_factorial.GROUPS.values() for part in names) == sorted(TTFT_PARTS)
+
+
+def test_token_counts_shrink_alike_but_not_the_threshold():
+    chunked = bench_paced.shrunk(named("chunked")).batching
+    assert (chunked.chunk_tokens, chunked.budget_tokens, chunked.solo_tokens) == (512, 2048, 1024)
+    assert bench_paced.shrunk(named("asap")).batching.threshold_tokens == named("asap").batching.threshold_tokens
+
+
+def test_lengths_of_a_trace_and_what_is_left_out(tmp_path):
+    trace = tmp_path / "mine.csv"
+    trace.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:15:46.6805900,3200,10\n2023-11-16 18:15:47.0,64000,10\n2023-11-16 18:15:48.0,8,10\n"
+    )
+    (traffic,) = bench_paced.traffics([trace])
+    assert (traffic.name, traffic.lengths.tolist(), traffic.excluded) == ("mine", [200, 1], 1)
+    work = traffic.at(20.0, 5.0, seed=1)
+    assert set(np.unique(work.tokens)) <= {200, 1}
+    assert work.arrival_s[-1] <= 5.0
+
+
+def test_bad_input_names_the_rule(capsys):
+    with pytest.raises(InputError, match="--repeats is 0; it must be at least 1"):
+        bench(repeats=0)
+    assert main(["bench", "twin", "--trace", "x.csv"]) == 2
+    assert "belong to bench engine" in capsys.readouterr().err
+    assert main(["bench", "engine", "--trace", "no/such.csv"]) == 2
+    assert "no/such.csv" in capsys.readouterr().err
