@@ -42,9 +42,15 @@ class Arrived(NamedTuple):
 
 
 class MoEPort:
-    """MoE device ``e``: its ``own`` segment and those of the attention devices, number ``i * T + j``."""
+    """MoE device ``e``: its ``own`` segment and those of the attention devices, number ``i * T + j``.
+
+    Raises:
+        InputError: no tensor has elements of Dsize bytes.
+    """
 
     def __init__(self, d: Dims, e: int, own: Segment, attention: Sequence[Segment]) -> None:
+        if d.Dsize not in DTYPES:
+            raise InputError(f"Dsize is {d.Dsize}; activations have {', '.join(map(str, DTYPES))} bytes an element")
         self.d, self.e, self.own, self.attention = d, e, own, attention
         self.name = f"moe {e}"
         self.experts = len(expert_shares(d.E_total, d.E)[e])

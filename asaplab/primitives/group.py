@@ -19,12 +19,19 @@ from asaplab.primitives.segment import Aborted, Segment
 COUNTS, MASKS, POSTED, AREAS = PAGE, 2 * PAGE, 3 * PAGE, 4 * PAGE
 MOST_WORDS = 8  # of a published tuple
 TAKEN = POSTED + (1 + MOST_WORDS) * LINE  # how many each rank has received
+MOST_RANKS = (AREAS - TAKEN) // LINE
 
 
 class GroupPort:
-    """Rank ``rank`` of the group that owns ``segment``."""
+    """Rank ``rank`` of the group that owns ``segment``.
+
+    Raises:
+        InputError: T is beyond what the segment's pages of words hold.
+    """
 
     def __init__(self, segment: Segment, d: Dims, rank: int, *, timeout_s: float = 60.0) -> None:
+        if d.T > MOST_RANKS:
+            raise InputError(f"T is {d.T}; a DP group has at most {MOST_RANKS} ranks, so choose more groups instead")
         self.segment, self.d, self.rank, self.timeout_s = segment, d, rank, timeout_s
         self._spin = spins(d.D * d.T + d.E)
         self._area_bytes = aligned(d.S * d.H * d.Dsize, PAGE)

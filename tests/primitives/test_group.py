@@ -10,8 +10,8 @@ import torch
 from asaplab.core import token_shares
 from asaplab.errors import InputError, Stalled
 from asaplab.primitives.barrier import Barrier
-from asaplab.primitives.group import GroupPort
-from asaplab.primitives.layout import Dims
+from asaplab.primitives.group import AREAS, MOST_RANKS, TAKEN, GroupPort
+from asaplab.primitives.layout import LINE, Dims
 from asaplab.primitives.segment import Aborted, Segment, abort
 
 
@@ -126,3 +126,15 @@ def test_a_barrier_names_who_is_missing():
     segment = Segment.create("barrier", Barrier.size(3))
     with pytest.raises(Stalled, match=r"party 1 of a barrier waited 0\.05 s for \[0, 2\]"):
         Barrier(segment, 3, 1).wait(0.05)
+
+
+def test_more_ranks_than_the_pages_hold_are_refused_and_the_most_do_not_meet_the_areas():
+    assert MOST_RANKS == 55
+    assert TAKEN + LINE * (MOST_RANKS - 1) + 8 <= AREAS
+    d = dims(MOST_RANKS + 1)
+    segment = Segment.create("group", GroupPort.size(d))
+    with pytest.raises(InputError, match="T is 56; a DP group has at most 55 ranks"):
+        GroupPort(segment, d, 0)
+    last = GroupPort(segment, dims(MOST_RANKS), MOST_RANKS - 1)
+    assert last.receive(0.0) is None
+    segment.close()

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from asaplab.core import token_shares
 from asaplab.errors import InputError, Stalled
 from asaplab.primitives.backend import core
+from asaplab.primitives.combine import MoEPort
 from asaplab.primitives.dispatch import AttentionPort
+from asaplab.primitives.layout import Dims, moe_bytes
 from asaplab.primitives.look import rows as look
+from asaplab.primitives.segment import Segment
 from tests.primitives.instance import answer, compute, expected, instance, tokens
 
 
@@ -211,3 +214,11 @@ def test_a_device_of_another_instance_cannot_be_mistaken():
         assert isinstance(one.attention[0], AttentionPort)
         ticket = send(one.attention[0], *tokens(one.dims, 1, torch.Generator().manual_seed(0)))
         assert ticket.value >> 32 == one.segments[0].epoch
+
+
+def test_elements_of_a_size_that_no_tensor_has_are_refused():
+    d = Dims(D=1, T=1, E=1, E_total=2, K=1, H=4, S=4, Dsize=3)
+    segment = Segment.create("moe", moe_bytes(d))
+    with pytest.raises(InputError, match="Dsize is 3; activations have 1, 2, 4, 8 bytes an element"):
+        MoEPort(d, 0, segment, [segment])
+    segment.close()
