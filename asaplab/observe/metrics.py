@@ -53,7 +53,8 @@ def imbalance(load: ArrayLike) -> float:
     rows = np.atleast_2d(np.asarray(load, np.float64))
     most = rows.max(axis=1, initial=0.0)
     busy = most > 0
-    return float(((most - rows.mean(axis=1))[busy] / most[busy]).mean()) if busy.any() else 0.0
+    over = np.maximum(most - rows.mean(axis=1), 0.0)  # the mean of equal numbers may round above them
+    return float((over[busy] / most[busy]).mean()) if busy.any() else 0.0
 
 
 def loads(run: Run, kind: str) -> dict[str, float]:

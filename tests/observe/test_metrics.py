@@ -49,6 +49,7 @@ def test_imbalance_of_given_loads():
     assert dp_imbalance([1, 1, 1, 1]) == 0
     assert dp_imbalance([4, 0, 0, 0]) == 0.75
     assert moe_imbalance([0, 0]) == 0
+    assert dp_imbalance([357913941.68401015] * 3) == 0  # whose mean rounds above them
     assert moe_imbalance([[4, 0], [1, 1], [0, 0]]) == pytest.approx(0.25)
 
 

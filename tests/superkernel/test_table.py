@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Iterator, Mapping
 
@@ -32,7 +31,6 @@ class Recorded(Mapping[int, tuple[torch.Tensor, torch.Tensor]]):
         return pair[0], pair[1]
 
     def alive(self) -> int:
-        gc.collect()
         return sum(ref() is not None for ref in self.handed)
 
     def __iter__(self) -> Iterator[int]:
