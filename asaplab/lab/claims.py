@@ -1,6 +1,7 @@
 """The ledger: every statement of the paper that the twin answers, beside what the twin predicts.
 
-Nothing is fitted to an answer: the profile holds anchors and assumptions, and the end-to-end rows come out.
+Nothing is fitted to an answer: the profile holds anchors and assumptions, and the end-to-end rows come out. With the
+profile ``cloudmatrix384-fitted`` every row that rests on it says so.
 """
 
 from __future__ import annotations
@@ -10,20 +11,26 @@ from typing import Any
 from asaplab.lab.claims_checks import CHECKS, ROWS
 from asaplab.lab.claims_rows import CLAIMS, Claim
 from asaplab.lab.claims_runs import Evidence, Predicted, evidence
+from asaplab.profiles.fitted import fit_of
 
 MOVES = 0.15  # a deviation beyond this share gets a sentence
 _SHARES = ("share",)
+_PRICED = ("simulated", "assumed")  # what rests on the profile
 
 
-def claims(*, seed: int = 0, repeats: int = 3, workers: int | None = None) -> dict[str, Any]:
+def claims(
+    *, profile: str = "cloudmatrix384", seed: int = 0, repeats: int = 3, workers: int | None = None
+) -> dict[str, Any]:
     """The ledger as plain values: {"claims": [{"id", "kind", "role", "published", "predicted", "ci95", ...}]}.
 
     Anchors went into the profile and say "input". A prediction has its 95% interval over ``repeats`` seeds where it
     comes from simulated traffic, and its ``deviation``: relative to the published number, or in points for shares.
-    ``basis`` says what it rests on; ``note`` what moves it most where it deviates by more than 15%.
+    ``basis`` says what it rests on; ``note`` what moves it most where it deviates by more than 15%. Beside the rows,
+    ``fit`` is the stored search behind the fitted profile: how close any setting comes, and what none can meet.
     """
-    found = evidence(seed=seed, repeats=repeats, workers=workers)
-    return {"claims": [_row(claim, found) for claim in CLAIMS], "seeds": repeats, "profile": "cloudmatrix384"}
+    found = evidence(profile=profile, seed=seed, repeats=repeats, workers=workers)
+    rows = [_row(claim, found) for claim in CLAIMS]
+    return {"claims": rows, "seeds": repeats, "profile": profile, "fit": fit_of()}
 
 
 def _row(claim: Claim, found: Evidence) -> dict[str, Any]:
@@ -49,6 +56,7 @@ def _row(claim: Claim, found: Evidence) -> dict[str, Any]:
     predicted = CHECKS[claim.id](found)
     row["predicted"], row["basis"] = predicted.value, predicted.basis
     row["ci95"] = None if predicted.ci95 is None else list(predicted.ci95)
+    row["fitted"] = found.profile.fitted and predicted.basis in _PRICED
     row["deviation"] = deviation(claim, predicted)
     parts = [claim.text, predicted.note]
     if row["deviation"] is not None and abs(row["deviation"]) > MOVES and claim.id in ROWS:

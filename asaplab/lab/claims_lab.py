@@ -36,12 +36,6 @@ NOTEBOOK_CLAIMS: tuple[Claim, ...] = (
         kind="shape",
         text="a batch's attention goes with the sum of squared lengths, not with its total",
     ),
-    Claim(
-        id="dsa-indexer-quadratic",
-        section="2.2.1",
-        kind="shape",
-        text="sparse attention is linear in the length, its lightning indexer quadratic",
-    ),
     *(
         Claim(id=id, section="3.2", kind="derived", published=value, unit=unit, text=text)
         for id, (value, unit, text) in _TABLE2.items()

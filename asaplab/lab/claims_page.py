@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
+from asaplab.lab.claims_cells import deviates, plain
+from asaplab.lab.claims_fit import fitted_section
+
 _HEAD = """# The paper's claims beside ours
 
-Made by `asaplab claims --markdown`; do not edit. Predictions are simulated with the profile `cloudmatrix384`, which
-holds the rows marked input, public hardware data and listed assumptions, and is never fitted to an answer. Intervals
-are 95% over {seeds} seeds. Shares deviate in points, other numbers relative to the published one.
+Made by `asaplab claims --markdown`; do not edit. Predictions are simulated with the profile `{profile}`, which
+{about}. Intervals are 95% over {seeds} seeds. Shares
+deviate in points, other numbers relative to the published one.
 """
-
-
-def plain(value: Any) -> str:
-    """A cell: numbers short, intervals as ranges, laws as holds or fails."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "holds" if value else "fails"
-    if isinstance(value, list | tuple):
-        return " to ".join(plain(v) for v in value)
-    return value if isinstance(value, str) else f"{value:,.0f}" if 1e3 <= value < 1e6 else f"{value:.3g}"
+_ABOUT = {
+    False: "holds the rows marked input, public hardware data and listed assumptions, and is never fitted to an answer",
+    True: "is fitted to published results: rows marked fitted show how close it comes and predict nothing",
+}
 
 
 def page(ledger: dict[str, Any]) -> str:
     """Markdown: what the headline rests on, the table, and a note for each row."""
     rows = {row["id"]: row for row in ledger["claims"]}
-    lines = [_HEAD.format(seeds=ledger["seeds"]), "## What the headline rests on\n", headline(rows), ""]
+    about = _ABOUT[any(row["fitted"] for row in ledger["claims"])]
+    lines = [
+        _HEAD.format(seeds=ledger["seeds"], profile=ledger["profile"], about=about),
+        "## What the headline rests on\n",
+        headline(rows),
+        "",
+    ]
     lines += ["## The ledger\n", "| statement | section | published | predicted | 95% | deviation | basis |"]
     lines.append("|---|---|---|---|---|---|---|")
     for row in ledger["claims"]:
         cells = [row["id"], row["section"], _published(row), plain(row["predicted"]), plain(row["ci95"])]
-        lines.append("| " + " | ".join([*cells, _deviation(row), row["basis"] or ""]) + " |")
-    lines += ["", "## Notes\n"]
+        basis = f"{row['basis'] or ''}{', fitted' if row['fitted'] else ''}"
+        lines.append("| " + " | ".join([*cells, deviates(row["deviation"], row["unit"]), basis]) + " |")
+    lines += ["", fitted_section(ledger["fit"], rows), "", "## Notes\n"]
     lines += [f"- **{row['id']}**: {row['note']}." for row in ledger["claims"]]
     return "\n".join(lines)
 
@@ -70,9 +73,3 @@ def _published(row: dict[str, Any]) -> str:
         return ""
     sense = {"about": "", "at-most": "at most ", "up-to": "up to ", "at-least": "at least "}[row["sense"]]
     return f"{sense}{value} {row['unit']}"
-
-
-def _deviation(row: dict[str, Any]) -> str:
-    if row["deviation"] is None:
-        return ""
-    return f"{row['deviation'] * 100:+.0f} {'points' if row['unit'] == 'share' else '%'}"

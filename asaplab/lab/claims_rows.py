@@ -26,6 +26,7 @@ def _row(id: str, section: str, kind: str, published: object = None, unit: str =
 
 CLAIMS: tuple[Claim, ...] = (
     _row("fig3a-quadratic", "2.2.1", "shape", role="anchor", text="attention: a constant, a linear, a quadratic term"),
+    _row("dsa-indexer-quadratic", "2.2.1", "shape", text="sparse attention linear in length, its indexer quadratic"),
     _row("fig4-disparity", "2.2.1", "published", 4.2, "ratio", role="anchor", text="attention, 1 x 32k over 32 x 1k"),
     _row("fig3b-inflection", "2.2.2", "published", 2048.0, "tokens", role="anchor", text="MoE is flat below"),
     _row("trace-min", "2.3", "published", 31.0, "tokens", role="anchor", text="shortest prompt"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from asaplab.lab.roofline import roofline_rps, typical_lengths
 from asaplab.lab.slo import Goal, poisson_of, slo_rates
 from asaplab.observe import FIGURE_15_BINS, PAPER_PARTS, metrics
 from asaplab.profiles.named import profile_of
-from asaplab.profiles.profile import InstanceCosts, instance_costs
+from asaplab.profiles.profile import InstanceCosts, Profile, instance_costs
 from asaplab.profiles.shapes import Shape, model_of
 from asaplab.scheduler import named
 from asaplab.twin import setting_of, simulate
@@ -31,6 +31,7 @@ SLO_SYSTEMS = (
 )  # fmt: skip
 P99_SYSTEMS = ("asap", "chunked")
 RATES = (1.0, 4.0, 8.0)
+TTFTS = (*((s, rps) for s in ("asap", "default", "chunked") for rps in RATES), ("asap-no-dual-batch", 1.0))
 SHORT = FIGURE_15_BINS[0]  # tokens: the first bar of Figure 15
 _KERNEL, _QUEUE = PAPER_PARTS["kernel"], PAPER_PARTS["queueing"]
 
@@ -53,13 +54,14 @@ class Evidence:
     slo_p99: dict[str, list[float]]
     facts: dict[tuple[str, float], list[dict[str, Any]]]
     rooflines: dict[str, float]
+    profile: Profile
 
     @cached_property
     def model(self) -> Shape:
         return _V32
 
     def costs(self, instance: Instance = PAPER) -> InstanceCosts:
-        return instance_costs(profile_of("cloudmatrix384"), self.model, instance)
+        return instance_costs(self.profile, self.model, instance)
 
     def ttft(self, system: str, rps: float) -> list[float]:
         return [fact["mean_ttft_s"] for fact in self.facts[system, rps]]
@@ -73,23 +75,39 @@ class Evidence:
         return self.over_seeds([a / b - minus for a, b in zip(above, below)])
 
 
-def evidence(*, seed: int = 0, repeats: int = 3, workers: int | None = None) -> Evidence:
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One simulation: an SLO throughput for mean or P99 TTFT, or the facts of a run at ``rps``."""
+
+    kind: Literal["slo", "p99", "ttft"]
+    system: System
+    profile: Profile
+    rps: float = 0.0
+    seed: int = 0
+    tolerance: float = 0.02  # of an SLO throughput
+
+
+def evidence(
+    *, profile: str | Profile = "cloudmatrix384", seed: int = 0, repeats: int = 3, workers: int | None = None
+) -> Evidence:
     """Run everything: SLO throughputs, mean TTFTs at the paper's rates and the decomposition at 4 requests/s."""
-    tasks: list[tuple[str, str, float, int]] = []
-    tasks += [("slo", system, 0.0, seed + k) for system in SLO_SYSTEMS for k in range(repeats)]
-    tasks += [("p99", system, 0.0, seed + k) for system in P99_SYSTEMS for k in range(repeats)]
-    ttft = [(s, r) for s in ("asap", "default", "chunked") for r in RATES] + [("asap-no-dual-batch", 1.0)]
-    tasks += [("ttft", system, rps, seed + k) for system, rps in ttft for k in range(repeats)]
-    answers = dict(zip(tasks, side_by_side(_answer, tasks, workers=workers, what="claims")))
-
-    def seeds(kind: str, system: str, rps: float = 0.0) -> list[Any]:
-        return [answers[kind, system, rps, seed + k] for k in range(repeats)]
-
+    priced = profile_of(profile) if isinstance(profile, str) else profile
+    asked: list[tuple[Any, str, float]] = [("slo", system, 0.0) for system in SLO_SYSTEMS]
+    asked += [("p99", system, 0.0) for system in P99_SYSTEMS]
+    asked += [("ttft", system, rps) for system, rps in TTFTS]
+    tasks = [
+        Task(kind=kind, system=system_of(system), profile=priced, rps=rps, seed=seed + k)
+        for kind, system, rps in asked
+        for k in range(repeats)
+    ]
+    answers = side_by_side(answer, tasks, workers=workers, what="claims")
+    found = {key: answers[at * repeats : (at + 1) * repeats] for at, key in enumerate(asked)}
     return Evidence(
-        slo={system: seeds("slo", system) for system in SLO_SYSTEMS},
-        slo_p99={system: seeds("p99", system) for system in P99_SYSTEMS},
-        facts={(system, rps): seeds("ttft", system, rps) for system, rps in ttft},
-        rooflines={system: _roofline(system) for system in SLO_SYSTEMS},
+        slo={system: found["slo", system, 0.0] for system in SLO_SYSTEMS},
+        slo_p99={system: found["p99", system, 0.0] for system in P99_SYSTEMS},
+        facts={(system, rps): found["ttft", system, rps] for system, rps in TTFTS},
+        rooflines={system: roofline(system_of(system), priced) for system in SLO_SYSTEMS},
+        profile=priced,
     )
 
 
@@ -101,18 +119,19 @@ def system_of(name: str) -> System:
     return replace(default, name=name, batching=replace(default.batching, budget_tokens=8192))
 
 
-def _roofline(system: str) -> float:
-    setting = setting_of(system_of(system))
+def roofline(system: System, profile: Profile) -> float:
+    setting = setting_of(system, profile=profile)
     return roofline_rps(setting.system, setting.model, setting.profile, setting.instance, typical_lengths())[0]
 
 
-def _answer(task: tuple[str, str, float, int]) -> Any:
-    kind, system, rps, seed = task
-    if kind == "ttft":
-        return facts(simulate(workload.poisson(rps=rps, duration_s=300.0, seed=seed), system))
-    goal = Goal(metric="p99" if kind == "p99" else "mean", tolerance=0.02)
-    setting = setting_of(system_of(system))
-    return slo_rates(setting, goal, [poisson_of(setting, goal, seed)], _roofline(system))[0]
+def answer(task: Task) -> Any:
+    """A rate (requests/s), or the facts of a run."""
+    if task.kind == "ttft":
+        traffic = workload.poisson(rps=task.rps, duration_s=300.0, seed=task.seed)
+        return facts(simulate(traffic, task.system, profile=task.profile))
+    goal = Goal(metric="p99" if task.kind == "p99" else "mean", tolerance=task.tolerance)
+    setting = setting_of(task.system, profile=task.profile)
+    return slo_rates(setting, goal, [poisson_of(setting, goal, task.seed)], roofline(task.system, task.profile))[0]
 
 
 def facts(run: Run) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def add_parsers(subparsers: Any) -> None:
     search.set_defaults(run=run_search, repeats=3)
     claims = subparsers.add_parser("claims", help="the paper's statements beside ours")
     claims.add_argument("--markdown", action="store_true", help="print the page docs/claims.md")
+    claims.add_argument("--profile", default="cloudmatrix384", help="cloudmatrix384 (default) or cloudmatrix384-fitted")
     common(claims)
     claims.set_defaults(run=run_claims, show=show_claims, repeats=3)
     calibrate = subparsers.add_parser("calibrate", help="measure this machine and keep it as the profile 'local'")
@@ -151,7 +152,7 @@ def run_claims(args: argparse.Namespace) -> dict[str, Any] | None:
     """The ledger; with --markdown its page instead."""
     from asaplab.lab.claims import claims
 
-    result = claims(seed=args.seed, repeats=args.repeats)
+    result = claims(profile=args.profile, seed=args.seed, repeats=args.repeats)
     if args.markdown:
         from asaplab.lab.claims_page import page
 
@@ -162,7 +163,7 @@ def run_claims(args: argparse.Namespace) -> dict[str, Any] | None:
 
 def show_claims(result: dict[str, Any]) -> None:
     """One line a statement."""
-    from asaplab.lab.claims_page import plain
+    from asaplab.lab.claims_cells import plain
 
     for row in result["claims"]:
         print(f"{row['id']:<26} {plain(row['published']):>14} {plain(row['predicted']):>14}  {row['basis'] or ''}")

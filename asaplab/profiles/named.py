@@ -6,11 +6,12 @@ from functools import cache
 
 from asaplab.errors import InputError
 from asaplab.profiles.cloudmatrix import cloudmatrix384
+from asaplab.profiles.fitted import cloudmatrix384_fitted
 from asaplab.profiles.gpus import from_package, gpu
 from asaplab.profiles.local import local
 from asaplab.profiles.profile import Profile
 
-NAMES = ("cloudmatrix384", "h200", "h100", "b200")
+NAMES = ("cloudmatrix384", "cloudmatrix384-fitted", "h200", "h100", "b200")
 PACKAGE = "aiconfigurator-"
 
 
@@ -34,4 +35,6 @@ def profile_of(name: str) -> Profile:
 
 @cache
 def _shipped(name: str) -> Profile:
+    if name == "cloudmatrix384-fitted":
+        return cloudmatrix384_fitted()
     return cloudmatrix384() if name == "cloudmatrix384" else gpu(name)

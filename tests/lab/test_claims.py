@@ -5,11 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from asaplab.lab import claims as ledger
 from asaplab.lab.claims import claims, deviation
 from asaplab.lab.claims_checks import CHECKS, ROWS
+from asaplab.lab.claims_fit import fitted_section
 from asaplab.lab.claims_page import page
 from asaplab.lab.claims_rows import CLAIMS, Claim
-from asaplab.lab.claims_runs import Predicted
+from asaplab.lab.claims_runs import Evidence, Predicted
+from asaplab.profiles.fitted import fit_of
+from asaplab.profiles.named import profile_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT.parent / "shared" / "paper" / "claims.yaml"
@@ -54,11 +58,36 @@ def test_deviation_is_relative_or_in_points_and_zero_where_a_bound_holds(fields,
     assert deviation(claim(**fields), Predicted(value=value)) == (None if expected is None else pytest.approx(expected))
 
 
+def test_the_indexers_law_holds_in_measured_rows():
+    found = CHECKS["dsa-indexer-quadratic"](None)
+    assert (found.value, found.basis) == (True, "measured")
+
+
+def test_the_page_tells_every_fitted_value_and_what_no_setting_meets():
+    fit = fit_of()
+    rows = {row.id: {"unit": row.unit, "published": row.published} for row in CLAIMS}
+    text = fitted_section(fit, rows)
+    assert all(f"| {name} |" in text for name in (*fit["values"], *fit["figures"]))
+    assert all(f"{name} (closest" in text for name in fit["feasibility"]["never"])
+    assert all(" with ".join(pair["figures"]) in text for pair in fit["feasibility"]["apart"])
+    assert f"{len(fit['feasibility']['most']['met'])} of {len(fit['figures'])} figures hold" in text
+
+
+@pytest.mark.parametrize("name", ["cloudmatrix384", "cloudmatrix384-fitted"])
+def test_rows_that_rest_on_a_fitted_profile_say_so(name, monkeypatch):
+    found = Evidence(slo={}, slo_p99={}, facts={}, rooflines={}, profile=profile_of(name))
+    monkeypatch.setattr(ledger, "evidence", lambda **_: found)
+    cheap = {"dispatch-512", "dsa-indexer-quadratic", "eaas-512"}
+    monkeypatch.setattr(ledger, "CLAIMS", [row for row in CLAIMS if row.id in cheap])
+    rows = {row["id"]: row["fitted"] for row in ledger.claims(profile=name)["claims"]}
+    assert rows == {"dispatch-512": name.endswith("fitted"), "dsa-indexer-quadratic": False, "eaas-512": False}
+
+
 @pytest.mark.slow
 def test_the_ledger_predicts_every_row_and_its_page_holds_them():
-    ledger = claims(repeats=2)
-    assert [row["id"] for row in ledger["claims"]] == [row.id for row in CLAIMS]
-    for row in ledger["claims"]:
+    found = claims(repeats=2)
+    assert [row["id"] for row in found["claims"]] == [row.id for row in CLAIMS]
+    for row in found["claims"]:
         if row["role"] == "anchor":
             assert (row["predicted"], row["deviation"]) == ("input", None)
         elif row["kind"] != "open":
@@ -66,5 +95,5 @@ def test_the_ledger_predicts_every_row_and_its_page_holds_them():
         assert row["fitted"] is False
         if isinstance(row["deviation"], float) and abs(row["deviation"]) > 0.15:
             assert row["id"] in ROWS, "a deviation of more than 15% needs a sentence"
-    text = page(ledger)
+    text = page(found)
     assert all(f"**{row.id}**" in text for row in CLAIMS)
