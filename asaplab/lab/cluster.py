@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 # Notebooks start processes of their own, which a worker killed for its memory would leave behind: no memory limit.
@@ -18,12 +22,25 @@ def local(*, workers: int, dashboard: str = "127.0.0.1:0") -> Any:
     import dask
     from distributed import LocalCluster
 
-    with dask.config.set(CONFIGURATION):
+    with dask.config.set(CONFIGURATION), interrupts_left_to_parent():
         return LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             memory_limit=0,
             host="127.0.0.1",
             dashboard_address=dashboard,
-            silence_logs=40,
+            silence_logs=50,  # what fails is reported by its task; workers only add how they stopped
         )
+
+
+@contextlib.contextmanager
+def interrupts_left_to_parent() -> Iterator[None]:
+    """Processes started in here ignore Ctrl-C: the parent hears it too and takes them down in order."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set what signals do
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from asaplab.errors import InputError
+from asaplab.lab.cluster import interrupts_left_to_parent
 from asaplab.lab.notebooks import folder
 
 
@@ -61,13 +62,14 @@ def environment(scheduler: str | None) -> dict[str, str]:
 
 def serve(command: Sequence[str], env: dict[str, str]) -> int:
     """Run JupyterLab until it is stopped; Ctrl-C stops it once, and its kernels with it."""
-    process = subprocess.Popen(command, env=env)
+    with interrupts_left_to_parent():  # two signals at once leave JupyterLab hanging
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
     try:
         return process.wait()
     except KeyboardInterrupt:
         process.send_signal(signal.SIGTERM)
         try:
-            return process.wait(timeout=10)
+            return process.wait(timeout=30)  # kernels are asked to end first
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()

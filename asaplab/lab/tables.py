@@ -33,6 +33,9 @@ def summary(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
     return rows
 
 
+_CAPTION = "white-space: nowrap; text-align: left"  # a narrow table would break it into many lines
+
+
 def table_html(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
     """Rows as an HTML table; every text is escaped, numbers keep three figures."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -41,7 +44,7 @@ def table_html(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
         "<tr>" + "".join(f"<td>{html.escape(text(row.get(column)))}</td>" for column in columns) + "</tr>"
         for row in rows
     )
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    title = f'<caption style="{_CAPTION}">{html.escape(caption)}</caption>' if caption else ""
     return f'<table class="asap">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 

@@ -107,7 +107,7 @@ class Panes(DashboardComponent):
             f'<div>{name} <progress value="{done}" max="{total}"></progress> {done} of {total} cells</div>'
             for name, (done, total) in self.recent.cells.items()
         )
-        if not numbers and not cells:
+        if not self.known and not cells:
             return "No device has reported yet: deploy an instance or start a batch."
         silent = [d for d, heard in self.recent.heard_s.items() if 1.0 < time.monotonic() - heard < 10.0]
         return numbers + cells + (f"<div>silent: {', '.join(silent)}</div>" if silent else "")

@@ -67,7 +67,7 @@ function render({ model, el }) {
   const tip = element("div", root, { className: "asap-live-tip" });
   const g = canvas.getContext("2d");
   let end = null, span = model.get("window_s"); // end null: follow
-  let shown = [], frames = 0, asked = false, drag = null, started = performance.now(), stopped = false;
+  let shown = [], frames = 0, asked = false, drag = null, started = performance.now(), stopped = false, visible = true;
 
   const rows = () => model.get("rows");
   const placeOf = (row) => model.get("places")[row] ?? row; // rows keep their number, their place follows the order of names
@@ -86,7 +86,7 @@ function render({ model, el }) {
     return store.first + window_s + (speed * (performance.now() - started) / 1e3) % length;
   }
   function ask() {
-    if (asked || stopped) return;
+    if (asked || stopped || !visible) return;
     asked = true;
     requestAnimationFrame(() => { asked = false; draw(); if (model.get("speed") > 0 && end === null) ask(); });
   }
@@ -174,13 +174,15 @@ function render({ model, el }) {
   const grown = () => { size(); ask(); };
   const watch = new ResizeObserver(grown);
   watch.observe(root);
+  const sight = new IntersectionObserver((entries) => { visible = entries.at(-1).isIntersecting; ask(); }); // nobody looks: draw nothing
+  sight.observe(canvas);
   store.views.add(ask);
   model.on("change:rows change:places change:row_px", grown);
   model.on("change:title", () => { title.textContent = model.get("title"); });
   model.on("change:window_s", () => { span = model.get("window_s"); ask(); });
   model.on("change:speed", () => { started = performance.now(); ask(); });
   explain(); size(); ask();
-  return () => { stopped = true; watch.disconnect(); store.views.delete(ask); };
+  return () => { stopped = true; watch.disconnect(); sight.disconnect(); store.views.delete(ask); };
 }
 
 export default {

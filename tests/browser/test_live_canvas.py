@@ -129,3 +129,19 @@ def test_the_canvas_reads_well_in_light_and_dark(page, pictures, scheme):
     page.wait_for_function("() => +document.querySelector('canvas')?.dataset.bars > 100")
     page.screenshot(path=pictures / f"live-{scheme}.png")
     assert not page.faults
+
+
+def test_a_picture_out_of_sight_draws_nothing(page):
+    widget = live.LivePipeline(window_s=0.05, speed=0.05)
+    widget.add(bars(2000))
+    times, what = (b"".join(part.tobytes() for part in column) for column in zip(*widget._kept))
+    widget.bars = times + what
+    open_canvas(page, widget)
+    page.wait_for_function("() => +document.querySelector('canvas')?.dataset.frames > 5")
+    page.evaluate("() => { document.getElementById('here').style.marginTop = '5000px'; }")
+    page.wait_for_timeout(300)
+    held = page.evaluate("() => document.querySelector('canvas').dataset.frames")
+    page.wait_for_timeout(300)
+    assert page.evaluate("() => document.querySelector('canvas').dataset.frames") == held
+    page.locator("canvas").scroll_into_view_if_needed()
+    page.wait_for_function("n => +document.querySelector('canvas').dataset.frames > +n", arg=held)
