@@ -73,7 +73,8 @@ def test_every_statement_of_the_paper_has_a_row_and_what_notebooks_answer_is_ans
 @pytest.mark.slow
 def test_papermill_as_a_user_types_it(tmp_path):
     (tmp_path / "notebooks").symlink_to(notebooks.folder())
-    words = shlex.split("papermill notebooks/05_end_to_end.ipynb out.ipynb -p rps 7 -p systems asap")
+    howto = (notebooks.folder().parent / "docs" / "howto.md").read_text()
+    words = shlex.split(next(line for line in howto.splitlines() if line.startswith("papermill ")))
     done = subprocess.run(
         [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
