@@ -99,6 +99,7 @@ def draw(
     max_batch_tokens: int | None,
     tp: int | None,
     pace: float | None,
+    shrink: int = 1,
 ) -> Blueprint:
     """Check everything that can be refused, cheapest first.
 
@@ -131,7 +132,8 @@ def draw(
     )
     check_memory(dims)
     paced = mode == "paced" or (mode is None and asked.devices > len(os.sched_getaffinity(0)))
-    costs = nominal_costs(counts(config), instance.T, math.ceil(config.E_total / instance.E)) if paced else None
+    held = math.ceil(config.E_total / instance.E)
+    costs = nominal_costs(counts(config), instance.T, held, shrink) if paced else None
     if paced and pace is None:
         pace = pace_of(checkpoint, numbers, asked)
     return Blueprint(

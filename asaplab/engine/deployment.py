@@ -133,6 +133,7 @@ def deploy(
     max_batch_tokens: int | None = None,
     tp: int | None = None,
     pace: float | None = None,
+    shrink: int = 1,
     timeout_s: float = 60.0,
     stall_s: float = 45.0,
     dashboard: str = "127.0.0.1:0",
@@ -149,6 +150,7 @@ def deploy(
         dtype: "float32", "float64" or "bfloat16".
         max_batch_tokens: S; the largest batch, which sizes the buffers (None: the system's).
         pace: seconds for one second of the nominal profile in paced mode (None: measured once on this machine).
+        shrink: how many times shorter than the paper's all prompts are; paced service times then bend so much earlier.
         timeout_s: bound of every wait inside a device.
         stall_s: a run ends when no device made progress for this long while work was outstanding.
 
@@ -165,6 +167,7 @@ def deploy(
         max_batch_tokens=max_batch_tokens,
         tp=tp,
         pace=pace,
+        shrink=shrink,
     )
     with contextlib.ExitStack() as stack:
         segments, paths = blueprint.create_segments(stack)

@@ -34,15 +34,19 @@ class Counted(Protocol):
     def E_total(self) -> int: ...
 
 
-def nominal_costs(model: Counted, T: int, experts: int) -> Costs:
-    """Costs of one layer on one device, with attention split over T ranks and ``experts`` experts on the device."""
+def nominal_costs(model: Counted, T: int, experts: int, shrink: int = 1) -> Costs:
+    """Costs of one layer on one device, with attention split over T ranks and ``experts`` experts on the device.
+
+    ``shrink`` divides the token counts at which the paper's shapes bend, for prompts that are so much shorter.
+    """
     token_s = model.attention_per_token / T / RATE
     row_s = model.expert_per_row / RATE
-    rows_at_inflection = INFLECTION_TOKENS * model.K * experts / model.E_total
+    inflection = INFLECTION_TOKENS / shrink
+    rows_at_inflection = inflection * model.K * experts / model.E_total
     return Costs(
-        attention_fixed_s=FIXED_SHARE * INFLECTION_TOKENS * token_s,
+        attention_fixed_s=FIXED_SHARE * inflection * token_s,
         attention_token_s=token_s,
-        attention_square_s=token_s / EQUAL_TOKENS,
+        attention_square_s=token_s / (EQUAL_TOKENS / shrink),
         moe_floor_s=row_s * rows_at_inflection,
         moe_row_s=row_s,
     )
