@@ -1,29 +1,36 @@
 """Paced instances of the small model, and the traffics they serve, for ``asaplab bench engine``.
 
 Everything that counts tokens is a sixteenth of the paper's, so that processes on few cores serve a prompt in tenths of
-a second: prompt lengths, S, chunks and budgets. The length-aware threshold is not: it is the inflection point of the
-MoE stage, and the paced service times have the paper's.
+a second: prompt lengths, S, chunks, budgets and thresholds, and with them the token counts at which service times
+bend. The host's time to dispatch a per-layer kernel keeps its ratio to the time that a MoE device takes at least, half
+of it, since a layer of the small model takes microseconds.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from asaplab import workload
+from asaplab import models, workload
 from asaplab.core import Run, System, Workload
 from asaplab.engine import Deployment, deploy
+from asaplab.models.checkpoint import Checkpoint
+from asaplab.models.counts import counts
+from asaplab.profiles.nominal import nominal_costs
 from asaplab.scheduler import named
 
 MODEL = "tiny-deepseek-v3"
 ATTENTION, EXPERTS = (2, 1), 2
 SHRINK = 16
 S = 32768 // SHRINK
+PAPER_FLOOR_S = 0.44e-3  # 16 of DeepSeek-V3's experts in int8, 705 MB, read at 1.6 TB/s: a MoE device with E = 16
 SLO_FACTOR = 10.0  # the SLO is this many times default's unloaded mean TTFT
 SEED = 0
 
@@ -61,20 +68,36 @@ def traffics(traces: Sequence[Path] | None) -> list[Traffic]:
     return made
 
 
+@cache
+def floor_s() -> float:
+    """What a MoE device takes at least for a layer of the small model, in nominal seconds."""
+    config = Checkpoint(models.resolve(MODEL)).config
+    return nominal_costs(counts(config), ATTENTION[1], math.ceil(config.E_total / EXPERTS), SHRINK).moe_floor_s
+
+
 def shrunk(system: System) -> System:
-    """The system with its token counts a sixteenth, the threshold excepted."""
+    """The system with its token counts a sixteenth, and its host delay in proportion."""
+    counted = ("threshold_tokens", "solo_tokens", "budget_tokens", "chunk_tokens")
     b = system.batching
-    chunk = b.chunk_tokens and b.chunk_tokens // SHRINK
-    small = dataclasses.replace(
-        b, budget_tokens=b.budget_tokens // SHRINK, solo_tokens=b.solo_tokens // SHRINK, chunk_tokens=chunk
+    small = dataclasses.replace(b, **{name: getattr(b, name) and getattr(b, name) // SHRINK for name in counted})
+    delay_s = system.pipeline.dispatch_s * floor_s() / PAPER_FLOOR_S
+    return dataclasses.replace(
+        system, batching=small, pipeline=dataclasses.replace(system.pipeline, dispatch_s=delay_s)
     )
-    return dataclasses.replace(system, batching=small)
 
 
 def instance(system: System | str) -> Any:
     """A paced deployment of 2x1+2 devices (colocated systems: on as many)."""
     chosen = named(system) if isinstance(system, str) else system
-    return deploy(MODEL, attention=ATTENTION, experts=EXPERTS, system=shrunk(chosen), mode="paced", max_batch_tokens=S)
+    return deploy(
+        MODEL,
+        attention=ATTENTION,
+        experts=EXPERTS,
+        system=shrunk(chosen),
+        mode="paced",
+        max_batch_tokens=S,
+        shrink=SHRINK,
+    )
 
 
 def mean_ttft_s(run: Run) -> float:

@@ -7,12 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from asaplab import models
 from asaplab.cli import main
 from asaplab.core import TTFT_PARTS
 from asaplab.errors import InputError
 from asaplab.lab import bench_engine, bench_factorial, bench_paced, bench_shared_cores, bench_slo
 from asaplab.lab.bench_engine import bench
 from asaplab.lab.bench_factorial import OPTIMIZATIONS, combination, combinations, cost_of, effects
+from asaplab.models.checkpoint import Checkpoint
+from asaplab.models.counts import counts
+from asaplab.profiles.nominal import nominal_costs
 from asaplab.scheduler import named
 
 SPEEDS = {"default": 20.0, "chunked": 22.0, "asap-p2p": 30.0, "asap": 40.0}
@@ -137,10 +141,12 @@ def test_net_cost_is_asap_minus_default_and_groups_hold_every_part():
     assert sorted(part for names in bench_factorial.GROUPS.values() for part in names) == sorted(TTFT_PARTS)
 
 
-def test_token_counts_shrink_alike_but_not_the_threshold():
+def test_token_counts_shrink_alike_and_the_host_delay_with_the_kernel():
     chunked = bench_paced.shrunk(named("chunked")).batching
     assert (chunked.chunk_tokens, chunked.budget_tokens, chunked.solo_tokens) == (512, 2048, 1024)
-    assert bench_paced.shrunk(named("asap")).batching.threshold_tokens == named("asap").batching.threshold_tokens
+    asap = bench_paced.shrunk(named("asap"))
+    assert asap.batching.threshold_tokens == 128
+    assert asap.pipeline.dispatch_s == pytest.approx(bench_paced.floor_s() / 2)
 
 
 def test_lengths_of_a_trace_and_what_is_left_out(tmp_path):
@@ -163,3 +169,12 @@ def test_bad_input_names_the_rule(capsys):
     assert "belong to bench engine" in capsys.readouterr().err
     assert main(["bench", "engine", "--trace", "no/such.csv"]) == 2
     assert "no/such.csv" in capsys.readouterr().err
+
+
+def test_shrunk_service_times_are_the_papers_at_a_sixteenth_of_the_tokens():
+    model = counts(Checkpoint(models.resolve(bench_paced.MODEL)).config)
+    whole, small = nominal_costs(model, 1, 4), nominal_costs(model, 1, 4, shrink=16)
+    for tokens in (16, 320, 4096, 32768):
+        alike = small.attention_s(tokens // 16, (tokens // 16) ** 2) * 16
+        assert alike == pytest.approx(whole.attention_s(tokens, tokens**2))
+        assert small.moe_s(tokens // 16) * 16 == pytest.approx(whole.moe_s(tokens))
