@@ -92,7 +92,7 @@ def effects(times: Mapping[tuple[str, ...], Sequence[float]]) -> dict[str, Any]:
     for name in OPTIMIZATIONS:
         with_it = np.mean([values for on, values in logs.items() if name in on], axis=0)
         without = np.mean([values for on, values in logs.items() if name not in on], axis=0)
-        found[name] = Interval.of(np.exp(with_it - without).tolist()).plain()
+        found[name] = Interval.of_ratios(np.exp(with_it - without).tolist()).plain()
     return found
 
 

@@ -81,4 +81,4 @@ def _result(
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:
     """Of repetitions with the same arrivals."""
-    return Interval.of([a / b for a, b in zip(over, under)]).plain()
+    return Interval.of_ratios([a / b for a, b in zip(over, under)]).plain()

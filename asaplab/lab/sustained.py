@@ -78,5 +78,11 @@ class Interval:
         """Of repetitions; a single one has no interval."""
         return cls(*mean_ci95(values))
 
+    @classmethod
+    def of_ratios(cls, values: Sequence[float]) -> Interval:
+        """Likewise of positive ratios, in logarithms: the mean is geometric and no end is below zero."""
+        logs = cls.of(np.log(values).tolist())
+        return cls(math.exp(logs.value), logs.ci95 and (math.exp(logs.ci95[0]), math.exp(logs.ci95[1])))
+
     def plain(self) -> dict[str, Any]:
         return {"value": self.value, "ci95": None if self.ci95 is None else list(self.ci95)}

@@ -49,3 +49,12 @@ def test_intervals_are_students():
     assert found["value"] == 2.0
     assert found["ci95"] == pytest.approx([2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5])
     assert Interval.of([5.0]).plain() == {"value": 5.0, "ci95": None}
+
+
+def test_intervals_of_ratios_are_geometric_and_stay_positive():
+    found = Interval.of_ratios([0.1, 10.0]).plain()
+    assert found["value"] == pytest.approx(1.0)
+    low, high = found["ci95"]
+    assert 0 < low < 0.1
+    assert low * high == pytest.approx(1.0)
+    assert Interval.of_ratios([2.0]).plain() == {"value": pytest.approx(2.0), "ci95": None}
