@@ -1,6 +1,6 @@
 // The live pipeline: a canvas of bars, one row for each device and stream, fed with binary deltas.
 // A bar is two float64 (start, end; seconds) and five int32 (row, kind, batch, layer, tokens).
-const CAP = 65536, GUTTER = 150, AXIS = 24, FIELDS = 5;
+const CAP = 65536, GUTTER = 160, AXIS = 24, FIELDS = 5;
 
 const stores = new WeakMap(); // a model's bars outlive its views
 
@@ -99,7 +99,7 @@ function render({ model, el }) {
     rows().forEach((name, i) => {
       const y = placeOf(i) * px;
       g.globalAlpha = 0.06; g.fillStyle = ink; g.fillRect(GUTTER, y + 1, width - GUTTER, px - 2); // idle shows through
-      g.globalAlpha = 1; g.fillText(name.length > 22 ? name.slice(0, 21) + "…" : name, GUTTER - 8, y + px / 2);
+      g.globalAlpha = 1; g.fillText(name.length > 26 ? name.slice(0, 25) + "…" : name, GUTTER - 8, y + px / 2);
     });
     const groups = new Map(), byBatch = colour.value === "batch", first = Math.max(0, store.count - CAP);
     shown = [];

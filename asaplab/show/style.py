@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 INK = "#7d8590"  # contrast of at least 3.7 to 1 on white and 5 to 1 on near-black
 GRID = "rgba(128, 136, 150, 0.22)"
 CLEAR = "rgba(0, 0, 0, 0)"
+LOG = {"type": "log", "dtick": "D2", "tickformat": "~g"}  # an axis with whole numbers at 1, 2 and 5 of each decade
 
 PART_COLOURS = {
     "attention": "#3b7ddd",
