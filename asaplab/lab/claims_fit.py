@@ -10,6 +10,7 @@ from asaplab.lab.claims_cells import deviates, plain
 from asaplab.profiles.cloudmatrix import cloudmatrix384
 from asaplab.profiles.fitted import NAME
 
+_SHOWN = 8  # sets of figures on the page
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -53,7 +54,7 @@ def _feasibility(found: Mapping[str, Any], figures: list[str]) -> str:
     lines = [
         f"## What cannot be met together\n\n{_paragraph(told)}\n",
         f"- **Alone out of reach**: {_never(found)}.",
-        f"- **Each in reach, but not both**: {_apart(found)}.",
+        f"- **Each in reach, but not together**: {_apart(found)}.",
         f"- **Most at once**: {len(met)} of {len(figures)} figures hold at one setting; missed there: "
         f"{', '.join(missed) or 'none'}.",
     ]
@@ -69,5 +70,7 @@ def _never(found: Mapping[str, Any]) -> str:
 
 
 def _apart(found: Mapping[str, Any]) -> str:
-    pairs = sorted(found["apart"], key=lambda pair: -pair["closest"])
-    return ", ".join(f"{' with '.join(pair['figures'])} ({pair['closest']:.0%})" for pair in pairs) or "none"
+    sets = sorted(found["apart"], key=lambda some: -some["closest"])
+    said = ", ".join(f"{' with '.join(some['figures'])} ({some['closest']:.0%})" for some in sets[:_SHOWN])
+    more = f", and {len(sets) - _SHOWN} more sets that come closer" if len(sets) > _SHOWN else ""
+    return f"{said}{more}; in brackets how far off the worst of them is at best" if sets else "none, by two or by three"

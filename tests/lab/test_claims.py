@@ -69,7 +69,8 @@ def test_the_page_tells_every_fitted_value_and_what_no_setting_meets():
     text = fitted_section(fit, rows)
     assert all(f"| {name} |" in text for name in (*fit["values"], *fit["figures"]))
     assert all(f"{name} (closest" in text for name in fit["feasibility"]["never"])
-    assert all(" with ".join(pair["figures"]) in text for pair in fit["feasibility"]["apart"])
+    apart = sorted(fit["feasibility"]["apart"], key=lambda some: -some["closest"])
+    assert all(" with ".join(some["figures"]) in text for some in apart[:8])
     assert f"{len(fit['feasibility']['most']['met'])} of {len(fit['figures'])} figures hold" in text
 
 
