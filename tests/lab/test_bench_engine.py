@@ -14,6 +14,7 @@ from asaplab.errors import InputError
 from asaplab.lab import bench_engine, bench_factorial, bench_paced, bench_shared_cores, bench_slo
 from asaplab.lab.bench_engine import bench
 from asaplab.lab.bench_factorial import OPTIMIZATIONS, combination, combinations, cost_of, effects
+from asaplab.lab.sustained import Seen
 from asaplab.models.checkpoint import Checkpoint
 from asaplab.models.counts import counts
 from asaplab.profiles.nominal import nominal_costs
@@ -178,3 +179,15 @@ def test_shrunk_service_times_are_the_papers_at_a_sixteenth_of_the_tokens():
         alike = small.attention_s(tokens // 16, (tokens // 16) ** 2) * 16
         assert alike == pytest.approx(whole.attention_s(tokens, tokens**2))
         assert small.moe_s(tokens // 16) * 16 == pytest.approx(whole.moe_s(tokens))
+
+
+def test_a_long_run_far_from_the_slo_is_repeated_nearer():
+    runs = [Seen(8.0, 1.0)]  # a short run that was lucky: over a long one, 2 requests/s are the most
+
+    def ttft_s(rps):
+        return (rps / 2.0) ** 6
+
+    run = bench_slo._near_slo(runs, 1.0, ttft_s)
+    assert 0.5 <= run.ttft_s <= 2.0
+    assert runs[-1] == run
+    assert len(runs) > 2
