@@ -43,11 +43,13 @@ docs: .venv/installed-dev
 	$(BIN)/python -m sphinx -b html -W --keep-going docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# about two hours; TRACES="--trace FILE ..." takes the engine's prompt lengths from traces
 bench: install
-	$(BIN)/asaplab bench primitives
-	$(BIN)/asaplab bench superkernel
-	$(BIN)/asaplab bench engine
-	$(BIN)/asaplab bench twin
+	$(BIN)/asaplab bench primitives --out docs/benchmarks
+	$(BIN)/asaplab bench superkernel --out docs/benchmarks
+	$(BIN)/asaplab bench twin --out docs/benchmarks
+	$(BIN)/asaplab bench engine --out docs/benchmarks $(TRACES)
+	$(BIN)/python docs/benchmarks.py
 
 # after a deliberate update of the packages in .venv; triton is left to torch, which pins its own
 constraints: .venv/installed-dev

@@ -60,12 +60,16 @@ def expert_ids(tokens: int, d: Dims) -> torch.Tensor:
     return torch.rand(tokens, d.E_total, generator=torch.Generator().manual_seed(tokens)).argsort(1)[:, : d.K]
 
 
+def split(ids_nK: torch.Tensor, d: Dims) -> tuple[list[int], list[np.ndarray]]:
+    """How many rows each spoke gets, and the token of each."""
+    plan = Planner(d)(ids_nK)
+    return np.diff(plan.pair_ends_E, prepend=0).tolist(), np.split(plan.order_p // d.K, plan.pair_ends_E[:-1])
+
+
 def load_of(rank: int, d: Dims, segments: tuple[str, Sequence[str]], primitives: Sequence[Primitive]) -> Load:
     """This rank's part of the batch of d.S tokens."""
     dtype, ids_nK = DTYPES[d.Dsize], expert_ids(d.S, d)
-    plan = Planner(d)(ids_nK)
-    ends = plan.pair_ends_E
-    splits, gather = np.diff(ends, prepend=0).tolist(), np.split(plan.order_p // d.K, ends[:-1])
+    splits, gather = split(ids_nK, d)
     hub = rank == 0
     x_nH = torch.empty(0, d.H, dtype=dtype)
     if hub:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from asaplab.errors import Stalled
-from asaplab.lab.bench_rank import LAST, MPI_WAYS, WAYS
+from asaplab.lab.bench_rank import LAST, MPI_WAYS, WAYS, expert_ids, split
 from asaplab.lab.bench_ways import TIMEOUT_S, Primitive
-from asaplab.primitives.layout import Dims, attention_bytes, moe_bytes
+from asaplab.primitives.layout import Dims, attention_areas, moe_areas
 from asaplab.primitives.segment import Segment
 
 NO_MPI = "MPI is not measured: install asaplab[mpi], which brings mpi4py and mpiexec"
@@ -54,8 +54,14 @@ class Star:
 
     def prepare(self, d: Dims, primitives: Sequence[Primitive], peers: Sequence[str]) -> None:
         """Make all buffers for a batch of d.S tokens."""
-        hub = Segment.create("bench-hub", attention_bytes(d))
-        spokes = [Segment.create(f"bench-spoke-{e}", moe_bytes(d)) for e in range(self.count)]
+        # as large as this batch needs: the layout is for the worst one, in which a spoke gets every row, and nobody
+        # writes results unless rows are combined
+        row_bytes, results = d.H * d.Dsize, d.S * d.K if "combine" in primitives else 0
+        hub = Segment.create("bench-hub", attention_areas(d).payload + results * row_bytes)
+        splits, _ = split(expert_ids(d.S, d), d)
+        spokes = [
+            Segment.create(f"bench-spoke-{e}", moe_areas(d).payload + n * row_bytes) for e, n in enumerate(splits)
+        ]
         self._segments = [hub, *spokes]
         self._tell("prepare", d, (hub.path, [segment.path for segment in spokes]), tuple(primitives), tuple(peers))
         self._hear()
