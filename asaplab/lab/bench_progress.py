@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from asaplab.observe.provenance import provenance
 
 
 class Partial:
@@ -32,25 +33,18 @@ class Partial:
 
 
 def machine() -> dict[str, Any]:
-    """Where a figure is from: processor, cores, memory, and how many other processes wanted them."""
+    """Where a figure is from: its provenance, the memory, and how many other processes wanted the cores."""
     import psutil
     import torch
 
+    here = provenance()
     return {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "processor": here["cpu"],
+        "cores": here["cores"],
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "load": [round(load, 2) for load in os.getloadavg()],
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "torch": here["packages"]["torch"],
+        "python": here["python"],
+        "when": here["when"],
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

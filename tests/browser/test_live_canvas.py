@@ -35,6 +35,12 @@ def traits_of(widget: live.LivePipeline) -> str:
     return json.dumps(plain | {"bars": base64.b64encode(widget.bars).decode()})
 
 
+def show_all(widget: live.LivePipeline) -> None:
+    """What a front end gets that says hello: every bar that was kept."""
+    times, what = (b"".join(part.tobytes() for part in column) for column in zip(*widget._kept))
+    widget.bars = times + what
+
+
 def open_canvas(page, widget: live.LivePipeline) -> None:
     page.set_content(f"<style>{CSS} body {{ margin: 16px; color-scheme: light dark }}</style><div id=here></div>")
     page.evaluate(f"() => {{ {MODEL % traits_of(widget)} }}")
@@ -63,8 +69,7 @@ def bars(n: int, devices: int = 8) -> list[live.Bar]:
 def test_bars_sent_before_the_page_opened_are_drawn_and_can_be_hovered(page, pictures):
     widget = live.LivePipeline(title="asap (paced)", window_s=0.5)
     widget.add(bars(4000))
-    times, what = (b"".join(part.tobytes() for part in column) for column in zip(*widget._kept))
-    widget.bars = times + what
+    show_all(widget)
     open_canvas(page, widget)
     page.wait_for_function("() => +document.querySelector('canvas')?.dataset.bars > 3000")
     box = page.locator("canvas").bounding_box()
@@ -81,8 +86,7 @@ def test_bars_sent_before_the_page_opened_are_drawn_and_can_be_hovered(page, pic
 def test_ten_thousand_bars_are_redrawn_at_fifteen_hertz_or_more(page):
     widget = live.LivePipeline(window_s=10.0)
     widget.add(bars(10_000))
-    times, what = (b"".join(part.tobytes() for part in column) for column in zip(*widget._kept))
-    widget.bars = times + what
+    show_all(widget)
     open_canvas(page, widget)
     page.wait_for_function("() => +document.querySelector('canvas')?.dataset.bars >= 10000")
     drawn = page.evaluate(
@@ -106,8 +110,7 @@ def test_ten_thousand_bars_are_redrawn_at_fifteen_hertz_or_more(page):
 def test_pausing_holds_the_picture_and_slow_motion_runs_by_itself(page):
     widget = live.LivePipeline(window_s=0.05, speed=0.05)
     widget.add(bars(2000))
-    times, what = (b"".join(part.tobytes() for part in column) for column in zip(*widget._kept))
-    widget.bars = times + what
+    show_all(widget)
     open_canvas(page, widget)
     page.wait_for_function("() => +document.querySelector('canvas')?.dataset.frames > 5")
     page.get_by_text("pause").click()
@@ -123,8 +126,7 @@ def test_the_canvas_reads_well_in_light_and_dark(page, pictures, scheme):
     page.emulate_media(color_scheme=scheme)
     widget = live.LivePipeline(title="default (paced)", window_s=0.1)
     widget.add(bars(1600))
-    times, what = (b"".join(part.tobytes() for part in column) for column in zip(*widget._kept))
-    widget.bars = times + what
+    show_all(widget)
     open_canvas(page, widget)
     page.wait_for_function("() => +document.querySelector('canvas')?.dataset.bars > 100")
     page.screenshot(path=pictures / f"live-{scheme}.png")
@@ -134,8 +136,7 @@ def test_the_canvas_reads_well_in_light_and_dark(page, pictures, scheme):
 def test_a_picture_out_of_sight_draws_nothing(page):
     widget = live.LivePipeline(window_s=0.05, speed=0.05)
     widget.add(bars(2000))
-    times, what = (b"".join(part.tobytes() for part in column) for column in zip(*widget._kept))
-    widget.bars = times + what
+    show_all(widget)
     open_canvas(page, widget)
     page.wait_for_function("() => +document.querySelector('canvas')?.dataset.frames > 5")
     page.evaluate("() => { document.getElementById('here').style.marginTop = '5000px'; }")
