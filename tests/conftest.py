@@ -1,6 +1,7 @@
 """What all tests share: one hypothesis profile, and one batch of the notebooks, which takes minutes and runs once."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +11,8 @@ settings.register_profile(
     "asaplab", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("asaplab")
+# a shell that runs tests in the background has Ctrl-C ignored, and so would every process that a test interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _run(out, only=()):
