@@ -95,17 +95,24 @@ def _machine() -> dict[str, Any]:
 
 
 def _spans(simulation: Simulation, window_s: tuple[float, float] | None) -> dict[str, np.ndarray]:
-    """The log as the columns of Span; devices of a group share their times, so rank 0 stands for it."""
+    """The log as the columns of Span.
+
+    Ranks of a group share their times: rank 0 stands for an attention group. Colocated ranks differ in their MoE work,
+    so each of them has its group's spans too.
+    """
     log = simulation.log[: int(simulation.count[layout.LOGGED])]
     if window_s is not None:
         log = log[(log[:, layout.END_S] > window_s[0]) & (log[:, layout.START_S] < window_s[1])]
-    group, device = log[:, layout.GROUP].astype(int), log[:, layout.DEVICE].astype(int)
     colocated = simulation.setting.system.placement.kind == "colocated"
     T, role = simulation.setting.instance.T, "colocated" if colocated else "attention"
+    times = np.where(colocated & (log[:, layout.DEVICE] < 0), T, 1)
+    first = np.cumsum(times) - times
+    log, rank = np.repeat(log, times, axis=0), np.arange(times.sum()) - np.repeat(first, times)
+    group, device = log[:, layout.GROUP].astype(int), log[:, layout.DEVICE].astype(int)
     kinds = np.array(TTFT_PARTS)[log[:, layout.KIND].astype(int)] if len(log) else np.array([], str)
     names = [
-        f"{role} {g}.0" if e < 0 else f"colocated {e // T}.{e % T}" if colocated else f"moe {e}"
-        for g, e in zip(group, device)
+        f"{role} {g}.{j}" if e < 0 else f"colocated {e // T}.{e % T}" if colocated else f"moe {e}"
+        for g, e, j in zip(group, device, rank)
     ]
     sending = kinds == "dispatch"
     columns = {

@@ -81,3 +81,14 @@ def test_a_colocated_system_gets_as_many_devices_as_the_others(attention, expert
 def test_devices_that_t_does_not_divide_are_refused():
     with pytest.raises(InputError, match="10 devices cannot be cut into groups of T = 4"):
         setting_of("default", attention=(1, 4), experts=6)
+
+
+def test_every_colocated_rank_shows_its_groups_attention():
+    run = simulate(workload.poisson(rps=8, requests=5), "default", attention=(1, 2), experts=2, spans_s=(0.0, 60.0))
+    attention = run.spans["kind"] == "attention"
+    times = {
+        device: run.spans["start_s"][attention & (run.spans["device"] == device)].tolist()
+        for device in ("colocated 0.0", "colocated 0.1", "colocated 1.0", "colocated 1.1")
+    }
+    assert times["colocated 0.0"] == times["colocated 0.1"] != []
+    assert set(run.spans["device"][attention]) == set(times)
