@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from asaplab.core import Instance
-from asaplab.lab.claims_runs import PAPER, SMALL_BUDGET, Check, Evidence, Predicted
+from asaplab.lab.claims_runs import SMALL_BUDGET, Check, Evidence, Predicted
 from asaplab.profiles.aiconfigurator import shipped
+from asaplab.twin.setting import PAPER
 
 _BUDGET = "moved most by the Default's batch budget per DP group, which the paper does not state (see q-default-budget)"
 _BOTH = (

@@ -21,8 +21,8 @@ from asaplab.profiles.profile import InstanceCosts, Profile, instance_costs
 from asaplab.profiles.shapes import Shape, model_of
 from asaplab.scheduler import named
 from asaplab.twin import setting_of, simulate
+from asaplab.twin.setting import PAPER
 
-PAPER = Instance(D=4, T=4, E=16)
 _V32 = model_of("deepseek-v3.2")
 SMALL_BUDGET = "default-8k"  # Default with at most 8,192 tokens a DP group and step, which the paper leaves open
 SLO_SYSTEMS = (
