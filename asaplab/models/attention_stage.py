@@ -14,10 +14,11 @@ from asaplab.models.context import Context, Part
 from asaplab.models.gqa import gqa_attention, gqa_shapes
 from asaplab.models.kv_cache import KVCache
 from asaplab.models.mla import expand, mla_attention, mla_shapes
-from asaplab.models.numerics import linear, rms_norm, swiglu
+from asaplab.models.numerics import rms_norm, swiglu
 from asaplab.models.policy import Policy
 from asaplab.models.router import ROUTERS
 from asaplab.models.weights import AttentionWeights, GqaWeights, MlpWeights, RouterWeights
+from asaplab.superkernel import linear
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -22,6 +22,7 @@ from asaplab.models.weights import (
     layer_name,
     tensor_shapes,
 )
+from asaplab.superkernel import Linear, pack_linear
 
 _ALL = slice(None)
 
@@ -78,11 +79,14 @@ class Checkpoint:
             embedding_VH=embedding_VH,
             layers=tuple(self._layer(layer, rank, T, policy) for layer in range(self.config.L)),
             norm_H=self._files.read("model.norm.weight", policy.dtype),
-            head_VH=embedding_VH if self.config.tied else self._files.read("lm_head.weight", policy.dtype),
+            head_VH=pack_linear(embedding_VH if self.config.tied else self._files.read("lm_head.weight", policy.dtype)),
         )
 
     def _read(self, layer: int, rest: str, dtype: torch.dtype, rows: slice = _ALL, columns: slice = _ALL) -> Tensor:
         return self._files.read(layer_name(layer, rest), dtype, rows, columns)
+
+    def _linear(self, layer: int, rest: str, dtype: torch.dtype, rows: slice = _ALL, columns: slice = _ALL) -> Linear:
+        return pack_linear(self._read(layer, rest, dtype, rows, columns))
 
     def _layer(self, layer: int, rank: int, T: int, policy: Policy) -> LayerWeights:
         attention = self._mla if self.config.mla else self._gqa
@@ -101,10 +105,10 @@ class Checkpoint:
         stacked = [self._read(layer, name + "q_proj", dtype, q_rows)]
         stacked += [self._read(layer, name + part, dtype, kv_rows) for part in ("k_proj", "v_proj")]
         return GqaWeights(
-            qkv_AH=torch.cat(stacked),
+            qkv_AH=pack_linear(torch.cat(stacked)),
             q_norm_d=self._read(layer, name + "q_norm", dtype),
             k_norm_d=self._read(layer, name + "k_norm", dtype),
-            o_HA=self._read(layer, name + "o_proj", dtype, columns=q_rows),
+            o_HA=self._linear(layer, name + "o_proj", dtype, columns=q_rows),
         )
 
     def _mla(self, layer: int, rank: int, T: int, policy: Policy) -> MlaWeights:
@@ -114,23 +118,23 @@ class Checkpoint:
         q_rows, low_rank = _times(heads, config.head_dim), mla.q_rank is not None
         query = self._read(layer, name + ("q_a_proj" if low_rank else "q_proj"), dtype, _ALL if low_rank else q_rows)
         return MlaWeights(
-            down_AH=torch.cat([query, self._read(layer, name + "kv_a_proj_with_mqa", dtype)]),
+            down_AH=pack_linear(torch.cat([query, self._read(layer, name + "kv_a_proj_with_mqa", dtype)])),
             q_norm_R=self._read(layer, name + "q_a_layernorm", dtype) if low_rank else None,
-            q_up_AR=self._read(layer, name + "q_b_proj", dtype, q_rows) if low_rank else None,
+            q_up_AR=self._linear(layer, name + "q_b_proj", dtype, q_rows) if low_rank else None,
             kv_norm_R=self._read(layer, name + "kv_a_layernorm", dtype),
-            kv_up_AR=self._read(layer, name + "kv_b_proj", dtype, _times(heads, mla.nope + mla.v)),
-            o_HA=self._read(layer, name + "o_proj", dtype, columns=_times(heads, mla.v)),
+            kv_up_AR=self._linear(layer, name + "kv_b_proj", dtype, _times(heads, mla.nope + mla.v)),
+            o_HA=self._linear(layer, name + "o_proj", dtype, columns=_times(heads, mla.v)),
             indexer=self._indexer(layer, policy) if config.indexer else None,
         )
 
     def _indexer(self, layer: int, policy: Policy) -> IndexerWeights:
         name, dtype = "self_attn.indexer.", policy.dtype
         return IndexerWeights(
-            q_AR=self._read(layer, name + "wq_b", dtype),
-            k_dH=self._read(layer, name + "wk", dtype),
+            q_AR=self._linear(layer, name + "wq_b", dtype),
+            k_dH=self._linear(layer, name + "wk", dtype),
             k_norm_d=self._read(layer, name + "k_norm", dtype),
             k_bias_d=self._files.read(f"model.layers.{layer}.{name}k_norm.bias", dtype),
-            head_hH=self._read(layer, name + "weights_proj", policy.high),
+            head_hH=self._linear(layer, name + "weights_proj", policy.high),
         )
 
     def _router(self, layer: int, policy: Policy) -> RouterWeights:
@@ -138,14 +142,16 @@ class Checkpoint:
         deepseek = self.config.mla is not None
         bias_name = f"model.layers.{layer}.mlp.gate.e_score_correction_bias"
         return RouterWeights(
-            gate_EH=self._read(layer, "mlp.gate", policy.high if deepseek else policy.dtype),
+            gate_EH=self._linear(layer, "mlp.gate", policy.high if deepseek else policy.dtype),
             bias_E=self._files.read(bias_name, policy.high) if deepseek else None,
             shared=self._mlp(layer, "mlp.shared_experts", policy.dtype) if self.config.shared_I else None,
         )
 
     def _mlp(self, layer: int, name: str, dtype: torch.dtype) -> MlpWeights:
         gate_up = [self._read(layer, f"{name}.{part}", dtype) for part in ("gate_proj", "up_proj")]
-        return MlpWeights(gate_up_2IH=torch.cat(gate_up), down_HI=self._read(layer, f"{name}.down_proj", dtype))
+        return MlpWeights(
+            gate_up_2IH=pack_linear(torch.cat(gate_up)), down_HI=self._linear(layer, f"{name}.down_proj", dtype)
+        )
 
 
 class ExpertLayers(Mapping[int, tuple[Tensor, Tensor]]):

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from asaplab.models.config import ModelConfig
 from asaplab.models.context import Context
-from asaplab.models.numerics import linear, rms_norm
+from asaplab.models.numerics import rms_norm
 from asaplab.models.policy import Policy
 from asaplab.models.rope import rotate_halves
 from asaplab.models.varlen import causal_attention
 from asaplab.models.weights import GqaWeights
+from asaplab.superkernel import linear
 
 
 def gqa_attention(

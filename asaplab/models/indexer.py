@@ -13,10 +13,11 @@ from torch import Tensor
 
 from asaplab.models.config import Indexer
 from asaplab.models.context import Context
-from asaplab.models.numerics import ROWS, linear
+from asaplab.models.kv_cache import BLOCK
 from asaplab.models.policy import Policy
 from asaplab.models.rope import rotate_halves
 from asaplab.models.weights import IndexerWeights
+from asaplab.superkernel import linear
 
 _EPS = 1e-6
 
@@ -53,16 +54,19 @@ def index_queries(
 def index_mask(q_hmd: Tensor, weight_hm: Tensor, k_nd: Tensor, position: int, sizes: Indexer, policy: Policy) -> Tensor:
     """The additive mask_mn of queries at ``position``..: 0 at the chosen keys, -inf elsewhere.
 
-    A query's score for a key is ``sum_h weight_h relu(q_h . k / sqrt(d))``; of equal scores the earlier key wins.
+    A query's score for a key is ``sum_h weight_h relu(q_h . k / sqrt(d))``; of equal scores the earlier key wins. The
+    queries lie in one block of BLOCK positions and each is scored in its own place there, so that a query's bits do not
+    depend on how the prompt was cut.
     """
     m, n = q_hmd.shape[1], k_nd.shape[0]
     if position + m <= sizes.top_k:  # no query sees more keys than it may choose
         return torch.zeros(m, n, dtype=policy.high)
-    q_hmd = F.pad(q_hmd, (0, 0, 0, -m % ROWS)).to(policy.high)
+    rows = slice(position % BLOCK, position % BLOCK + m)
+    q_hbd = F.pad(q_hmd, (0, 0, rows.start, BLOCK - rows.stop)).to(policy.high)
     key_dn = k_nd.to(policy.high).t()
     score_mn = torch.zeros(m, n, dtype=policy.high)
-    for q_md, weight_m in zip(q_hmd, weight_hm):  # head after head: one block of scores at a time
-        score_mn += (q_md @ key_dn)[:m].mul_(sizes.dim**-0.5).relu_().mul_(weight_m[:, None])
+    for q_bd, weight_m in zip(q_hbd, weight_hm):  # head after head: one block of scores at a time
+        score_mn += (q_bd @ key_dn)[rows].mul_(sizes.dim**-0.5).relu_().mul_(weight_m[:, None])
     later_mn = torch.arange(n) > torch.arange(position, position + m)[:, None]
     score_mn.masked_fill_(later_mn, float("-inf"))
     return torch.zeros_like(score_mn).masked_fill_(~stable_top_k(score_mn, min(sizes.top_k, n)), float("-inf"))

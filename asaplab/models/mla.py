@@ -12,11 +12,12 @@ from asaplab.models.config import ModelConfig
 from asaplab.models.context import Context, Part
 from asaplab.models.indexer import IndexQueries, index_mask, index_queries
 from asaplab.models.kv_cache import BLOCK
-from asaplab.models.numerics import linear, rms_norm
+from asaplab.models.numerics import rms_norm
 from asaplab.models.policy import Policy
 from asaplab.models.rope import rotate_halves, rotate_pairs
 from asaplab.models.varlen import Select, causal_attention
 from asaplab.models.weights import MlaWeights
+from asaplab.superkernel import linear
 
 _INNER_EPS = 1e-6  # of the norms inside attention, whatever config.json says
 

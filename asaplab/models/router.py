@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from asaplab.models.config import ModelConfig
-from asaplab.models.numerics import linear
 from asaplab.models.policy import Policy
 from asaplab.models.weights import RouterWeights
+from asaplab.superkernel import linear, sigmoid
 
 
 def sigmoid_grouped(x_nH: Tensor, weights: RouterWeights, config: ModelConfig, policy: Policy) -> tuple[Tensor, Tensor]:
@@ -20,7 +20,7 @@ def sigmoid_grouped(x_nH: Tensor, weights: RouterWeights, config: ModelConfig, p
         expert ids (int64) and weights in ``high``, both n x K.
     """
     n = x_nH.shape[0]
-    score_nE = linear(x_nH.to(policy.high), weights.gate_EH).sigmoid()
+    score_nE = sigmoid(linear(x_nH.to(policy.high), weights.gate_EH))
     choice_nE = score_nE if weights.bias_E is None else score_nE + weights.bias_E
     if config.groups > 1:
         choice_nge = choice_nE.view(n, config.groups, config.E_total // config.groups)

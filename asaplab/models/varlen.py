@@ -15,7 +15,7 @@ from torch import Tensor
 
 from asaplab.models import native_attention
 from asaplab.models.kv_cache import BLOCK
-from asaplab.models.numerics import ROWS, native_bfloat16
+from asaplab.models.numerics import native_bfloat16
 from asaplab.models.policy import Policy
 
 _SCORES = 1 << 23  # most scores held at once: heads are taken in groups of this many elements
@@ -71,7 +71,7 @@ def blocked_attention(
         for h in range(0, heads, step):
             part = slice(h, h + step)
             out_hgmv[part, :, rows] = _block(
-                q_hgmd[part, :, rows].to(work), k_hnd[part, :n], v_hnv[part, :n], mask_mn, scale, policy
+                q_hgmd[part, :, rows].to(work), k_hnd[part, :n], v_hnv[part, :n], mask_mn, first - block, scale, policy
             )
 
 
@@ -85,13 +85,18 @@ def _mask(first: int, last: int, block: int, policy: Policy, select: Select | No
     return mask_mn
 
 
-def _block(q_hgmd: Tensor, k_hnd: Tensor, v_hnv: Tensor, mask_mn: Tensor, scale: float, policy: Policy) -> Tensor:
+def _block(
+    q_hgmd: Tensor, k_hnd: Tensor, v_hnv: Tensor, mask_mn: Tensor, before: int, scale: float, policy: Policy
+) -> Tensor:
+    """Queries that follow ``before`` others of their block: each is computed in its own place in a whole block.
+
+    So the products have one shape and one order of sums, however the prompt was cut.
+    """
     heads, group, m, d = q_hgmd.shape
-    if m % ROWS:
-        q_hgmd = F.pad(q_hgmd, (0, 0, 0, -m % ROWS))
-    padded = q_hgmd.shape[2]
-    scores = torch.bmm(q_hgmd.reshape(heads, group * padded, d), k_hnd.transpose(1, 2)).to(policy.high).mul_(scale)
-    scores_hgmn = scores.view(heads, group, padded, -1)
-    scores_hgmn[:, :, :m, -mask_mn.shape[1] :] += mask_mn
+    rows = slice(before, before + m)
+    q_hgbd = F.pad(q_hgmd, (0, 0, before, BLOCK - rows.stop))
+    scores = torch.bmm(q_hgbd.reshape(heads, group * BLOCK, d), k_hnd.transpose(1, 2)).to(policy.high).mul_(scale)
+    scores_hgbn = scores.view(heads, group, BLOCK, -1)
+    scores_hgbn[:, :, rows, -mask_mn.shape[1] :] += mask_mn
     share = torch.softmax(scores, dim=-1).to(v_hnv.dtype)
-    return torch.bmm(share, v_hnv).view(heads, group, padded, -1)[:, :, :m]
+    return torch.bmm(share, v_hnv).view(heads, group, BLOCK, -1)[:, :, rows]

@@ -1,6 +1,6 @@
 """The weights of one attention device, and the names and shapes of all tensors of a checkpoint.
 
-Weights that read the same input are stacked, so that each input takes one GEMM.
+Weights that read the same input are stacked, so that each input takes one GEMM; those of linear layers are packed.
 """
 
 from __future__ import annotations
@@ -10,39 +10,40 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from asaplab.models.config import ModelConfig
+from asaplab.superkernel import Linear
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GqaWeights:
     """Grouped-query attention of one rank: its query heads, the KV heads they read, its columns of the output."""
 
-    qkv_AH: Tensor
+    qkv_AH: Linear
     q_norm_d: Tensor
     k_norm_d: Tensor
-    o_HA: Tensor
+    o_HA: Linear
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IndexerWeights:
     """DeepSeek-V3.2's lightning indexer, the same on every rank."""
 
-    q_AR: Tensor
-    k_dH: Tensor
+    q_AR: Linear
+    k_dH: Linear
     k_norm_d: Tensor
     k_bias_d: Tensor
-    head_hH: Tensor
+    head_hH: Linear
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MlaWeights:
     """Multi-head latent attention of one rank; the low-rank steps are the same on every rank."""
 
-    down_AH: Tensor  # rows: query latent (or this rank's queries when there is none), KV latent, rotary key
+    down_AH: Linear  # rows: query latent (or this rank's queries when there is none), KV latent, rotary key
     q_norm_R: Tensor | None
-    q_up_AR: Tensor | None
+    q_up_AR: Linear | None
     kv_norm_R: Tensor
-    kv_up_AR: Tensor
-    o_HA: Tensor
+    kv_up_AR: Linear
+    o_HA: Linear
     indexer: IndexerWeights | None
 
 
@@ -50,15 +51,15 @@ class MlaWeights:
 class MlpWeights:
     """A dense layer or a shared expert."""
 
-    gate_up_2IH: Tensor
-    down_HI: Tensor
+    gate_up_2IH: Linear
+    down_HI: Linear
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RouterWeights:
     """A MoE layer without its routed experts."""
 
-    gate_EH: Tensor
+    gate_EH: Linear
     bias_E: Tensor | None
     shared: MlpWeights | None
 
@@ -78,7 +79,7 @@ class AttentionWeights:
     embedding_VH: Tensor
     layers: tuple[LayerWeights, ...]
     norm_H: Tensor
-    head_VH: Tensor
+    head_VH: Linear
 
 
 def layer_name(layer: int, rest: str) -> str:

@@ -15,6 +15,20 @@ def pack(
     packed_gate_up: int,
     packed_down: int,
 ) -> None: ...
+def pack_linear(set: str, bfloat16: bool, N: int, K: int, weight: int, packed: int) -> None: ...
+def linear(
+    set: str,
+    bfloat16: bool,
+    N: int,
+    K: int,
+    x: int,
+    x_stride: int,
+    m: int,
+    weight: int,
+    out: int,
+    out_stride: int,
+    threads: int,
+) -> None: ...
 def grouped_mlp(
     set: str,
     bfloat16: bool,

@@ -8,10 +8,10 @@ from types import ModuleType
 from asaplab.errors import InputError
 
 VARIABLE = "ASAPLAB_KERNEL"
-ABI = 1  # of the native kernels this package was written for
+ABI = 2  # of the native kernels this package was written for
 # From the slowest to the fastest. "wide" is avx512bf16's text with vectors the compiler splits: it runs everywhere
 # and is taken only by name, to test on a machine without AVX512.
-ASCENDING = ("plain", "avx2", "avx512", "avx512bf16")
+ASCENDING = ("plain", "avx2", "avx512", "avx512bf16", "amx")
 BY_NAME_ONLY = ("wide",)
 
 
@@ -37,7 +37,7 @@ def runs_here(kernel: str) -> bool:
 
 
 def cpu_capability() -> str:
-    """The fastest CPU kernel this process may use: "plain", "avx2", "avx512" or "avx512bf16".
+    """The fastest CPU kernel this process may use: one of ``ASCENDING``.
 
     The environment variable ASAPLAB_KERNEL caps it, or names "wide", the widest kernel in portable form.
 

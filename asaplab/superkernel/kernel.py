@@ -6,6 +6,7 @@ import torch
 
 from asaplab.errors import InputError
 from asaplab.superkernel import cpu, plain
+from asaplab.superkernel.capability import ASCENDING, BY_NAME_ONLY
 from asaplab.superkernel.table import AddressTable
 
 
@@ -21,7 +22,7 @@ def _triton(
 KERNELS = {
     "plain": plain.grouped_mlp,
     "triton": _triton,
-    **dict.fromkeys(("avx2", "avx512", "avx512bf16", "wide"), cpu.grouped_mlp),
+    **dict.fromkeys(ASCENDING[1:] + BY_NAME_ONLY, cpu.grouped_mlp),
 }
 
 

@@ -25,7 +25,7 @@ def pack(layers: Mapping[int, tuple[torch.Tensor, torch.Tensor]], backend: str =
             two layers. Every layer has the same shapes and dtype (float64, float32 or bfloat16).
         backend: "auto" takes the fastest kernel for the dtype and machine; "plain" (one linear per expert, keeps the
             tensors as given) runs everywhere; "triton" is CUDA's (keeps the tensors too); "avx2", "avx512",
-            "avx512bf16" and "wide" (portable) are the CPU's and keep a reordered copy: drop yours.
+            "avx512bf16", "amx" and "wide" (portable) are the CPU's and keep a reordered copy: drop yours.
 
     Raises:
         InputError: no layers, layers that differ, shapes that do not fit together, or an unknown backend.

@@ -5,14 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 
 from asaplab.errors import InputError
+from asaplab.superkernel.rowwise import ROWS, fixed_rows, silu
 from asaplab.superkernel.table import AddressTable
-
-# The GEMM libraries under torch choose their code path by the row count. From 8 rows on, in multiples of 8, a row's
-# sum is taken in the same order whatever the count, so padded calls give each row the same bits.
-ROWS = 8
 
 
 def grouped_mlp(
@@ -28,11 +24,7 @@ def grouped_mlp(
     gate_up_e2IH, down_eHI = weights
     for e in range(table.experts):
         a, b = offsets[e], offsets[e + 1]
-        if a == b:
-            continue
-        x_nH = x_mH[a:b]
-        padding = -(b - a) % ROWS
-        if padding:
-            x_nH = F.pad(x_nH, (0, 0, 0, padding))
-        gate_nI, up_nI = F.linear(x_nH, gate_up_e2IH[e]).chunk(2, dim=-1)
-        out_mH[a:b] = F.linear(F.silu(gate_nI) * up_nI, down_eHI[e])[: b - a]
+        for first in range(a, b, ROWS):
+            x_nH = x_mH[first : min(b, first + ROWS)]
+            gate_nI, up_nI = fixed_rows(x_nH, gate_up_e2IH[e]).chunk(2, dim=-1)
+            out_mH[first : first + len(x_nH)] = fixed_rows(silu(gate_nI) * up_nI, down_eHI[e])

@@ -18,7 +18,7 @@ from asaplab.models.kv_cache import BLOCK
 from asaplab.models.policy import policy
 from asaplab.models.rope import Rope, rotate_halves, rotate_pairs
 from asaplab.models.varlen import causal_attention
-from asaplab.superkernel.capability import runs_here
+from asaplab.superkernel.capability import ASCENDING, BY_NAME_ONLY, runs_here
 
 F64 = policy("float64")
 
@@ -64,7 +64,7 @@ def random_heads(m: int, start: int, group: int, d: int, dv: int, dtype: str) ->
     return q, kv[..., :d], kv[..., d:]
 
 
-KERNELS = [name for name in ("plain", "avx2", "avx512", "avx512bf16", "wide") if runs_here(name)]
+KERNELS = [name for name in ASCENDING + BY_NAME_ONLY if runs_here(name)]
 
 
 @pytest.fixture(params=KERNELS)

@@ -77,4 +77,5 @@ def test_bfloat16_is_as_close_to_the_truth_as_transformers(written: dict[str, Pa
     mine = Reference(checkpoint, policy("bfloat16")).prefill(sequences)
     errors = [difference(result.logits_V, truth.logits_V) for result, truth in zip(mine, exact)]
     others = [difference(oracle.logits(model, ids), truth.logits_V) for ids, truth in zip(sequences, exact)]
-    assert sum(errors) <= 1.25 * sum(others)
+    # the sum hangs on the few prompts in which a near tie sends a token to another expert, on either side
+    assert median(errors) <= 1.1 * median(others)

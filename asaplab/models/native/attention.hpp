@@ -28,4 +28,5 @@ struct AttentionKernel {
 extern const AttentionKernel attention_avx2_float32, attention_avx2_bfloat16;
 extern const AttentionKernel attention_avx512_float32, attention_avx512_bfloat16;
 extern const AttentionKernel attention_avx512bf16_bfloat16;
+extern const AttentionKernel attention_amx_bfloat16;
 extern const AttentionKernel attention_wide_float32, attention_wide_bfloat16;

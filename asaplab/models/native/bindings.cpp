@@ -23,6 +23,9 @@ const AttentionKernel& kernel_for(const std::string& set, bool bfloat16) {
   if (set == "avx2") return bfloat16 ? attention_avx2_bfloat16 : attention_avx2_float32;
   if (set == "avx512") return bfloat16 ? attention_avx512_bfloat16 : attention_avx512_float32;
   if (set == "avx512bf16") return bfloat16 ? attention_avx512bf16_bfloat16 : attention_avx512_float32;
+#ifdef ASAPLAB_AMX
+  if (set == "amx") return bfloat16 ? attention_amx_bfloat16 : attention_avx512_float32;
+#endif
 #endif
   if (set != "wide") throw std::invalid_argument("no attention kernel is called " + set);
   return bfloat16 ? attention_wide_bfloat16 : attention_wide_float32;

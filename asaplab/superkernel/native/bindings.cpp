@@ -15,6 +15,11 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#ifdef ASAPLAB_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "kernels.hpp"
 
@@ -22,7 +27,21 @@ namespace nb = nanobind;
 
 namespace {
 
-constexpr int ABI = 1;  // raised with every change that the Python side must know of
+constexpr int ABI = 2;  // raised with every change that the Python side must know of
+
+#ifdef ASAPLAB_AMX
+// The processor has tile registers with bfloat16, and Linux lets this process keep their state.
+bool may_use_tiles() {
+  static const bool may = [] {
+    unsigned a, b, c, d;
+    constexpr unsigned BF16 = 1u << 22, TILE = 1u << 24;
+    constexpr long REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & BF16) && (d & TILE) &&
+           syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+  }();
+  return may;
+}
+#endif
 
 bool has(const std::string& set) {
 #ifdef ASAPLAB_X86
@@ -31,6 +50,9 @@ bool has(const std::string& set) {
     return has("avx2") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (set == "avx512bf16") return has("avx512") && __builtin_cpu_supports("avx512bf16");
+#ifdef ASAPLAB_AMX
+  if (set == "amx") return has("avx512bf16") && may_use_tiles();
+#endif
 #endif
   return set == "wide";
 }
@@ -41,6 +63,9 @@ const Kernel& kernel_for(const std::string& set, bool bfloat16) {
   if (set == "avx2") return bfloat16 ? avx2_bfloat16 : avx2_float32;
   if (set == "avx512") return bfloat16 ? avx512_bfloat16 : avx512_float32;
   if (set == "avx512bf16") return bfloat16 ? avx512bf16_bfloat16 : avx512_float32;
+#ifdef ASAPLAB_AMX
+  if (set == "amx") return bfloat16 ? amx_bfloat16 : avx512_float32;
+#endif
 #endif
   return bfloat16 ? wide_bfloat16 : wide_float32;
 }
@@ -49,9 +74,13 @@ char* aligned(char* memory) { return memory + (64 - (uintptr_t)memory % 64) % 64
 
 // The calling thread's working memory, kept from call to call.
 char* own_scratch(size_t bytes) {
-  thread_local std::vector<char> memory;
-  if (memory.size() < bytes + 64) memory.resize(bytes + 64);
-  return aligned(memory.data());
+  thread_local std::unique_ptr<char[]> memory;
+  thread_local size_t size = 0;
+  if (size < bytes + 64) {
+    memory.reset(new char[bytes + 64]);
+    size = bytes + 64;
+  }
+  return aligned(memory.get());
 }
 
 // Streaming through weights is bound by address translation as much as by memory; the kernel may refuse silently.
@@ -65,6 +94,29 @@ void prefer_huge_pages(uintptr_t address, size_t bytes) {
 // Multiply-adds of a block; its weights count as eight rows more. Below SMALL another thread costs more than it takes.
 int64_t work_of(const Block& block, Shape shape) { return 3 * shape.H * shape.I * (block.rows + 8); }
 constexpr int64_t SMALL = 8 << 20;
+
+// Deals blocks to threads, this one among them; all of them have one shape.
+void run(void (*compute)(Shape, const Block&, void*), size_t scratch, Shape shape, const std::vector<Block>& blocks,
+         int64_t threads) {
+  const int64_t workers = std::min<int64_t>(threads, blocks.size());
+  std::atomic<size_t> next{0};
+  auto take_blocks = [&](char* memory) {
+    for (size_t i; (i = next.fetch_add(1)) < blocks.size();) compute(shape, blocks[i], memory);
+  };
+  const size_t bytes = (scratch + 63) / 64 * 64;
+  char* own = own_scratch(bytes);
+  std::unique_ptr<char[]> rest(new char[std::max<int64_t>(workers - 1, 0) * bytes + 64]);
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < workers; t++) {
+    try {
+      others.emplace_back(take_blocks, aligned(rest.get()) + (t - 1) * bytes);
+    } catch (const std::system_error&) {
+      break;  // the threads there are do all the work
+    }
+  }
+  take_blocks(own);
+  for (auto& other : others) other.join();
+}
 
 enum Answer { DONE = 0, NO_SUCH_LAYER = 1, BAD_OFFSETS = 2 };
 
@@ -92,25 +144,22 @@ int grouped_mlp(const Kernel& kernel, Shape shape, size_t element, uintptr_t x, 
       work += work_of(blocks.back(), shape);
     }
   }
-  const int64_t workers = work < SMALL ? 1 : std::min<int64_t>(threads, blocks.size());
-  std::atomic<size_t> next{0};
-  auto take_blocks = [&](char* memory) {
-    for (size_t i; (i = next.fetch_add(1)) < blocks.size();) kernel.mlp(shape, blocks[i], memory);
-  };
-  const size_t bytes = (kernel.scratch_bytes(shape) + 63) / 64 * 64;
-  char* own = own_scratch(bytes);
-  std::unique_ptr<char[]> rest(new char[(workers - 1) * bytes + 64]);
-  std::vector<std::thread> others;
-  for (int64_t t = 1; t < workers; t++) {
-    try {
-      others.emplace_back(take_blocks, aligned(rest.get()) + (t - 1) * bytes);
-    } catch (const std::system_error&) {
-      break;  // the threads there are do all the work
-    }
-  }
-  take_blocks(own);
-  for (auto& other : others) other.join();
+  run(kernel.mlp, kernel.scratch_bytes(shape), shape, blocks, work < SMALL ? 1 : threads);
   return DONE;
+}
+
+// x (m, K) times one part of a weight (N, K), packed as a down weight, to N columns of out.
+void linear(const Kernel& kernel, int64_t N, int64_t K, size_t element, uintptr_t x, int64_t x_stride, int64_t m,
+            uintptr_t weight, uintptr_t out, int64_t out_stride, int threads) {
+  std::vector<Block> blocks;
+  const int64_t parts = (m + kernel.most_rows - 1) / kernel.most_rows;
+  for (int64_t part = 0; part < parts; part++) {
+    const int64_t from = m * part / parts, to = m * (part + 1) / parts;
+    blocks.push_back({(const char*)x + from * x_stride * element, x_stride, to - from, nullptr, (const void*)weight,
+                      (char*)out + from * out_stride * element, out_stride});
+  }
+  const Shape shape{N, K};
+  run(kernel.linear, kernel.scratch_bytes(shape), shape, blocks, N * K * (m + 8) < SMALL ? 1 : threads);
 }
 
 }  // namespace
@@ -129,6 +178,16 @@ NB_MODULE(_kernels, module) {
     nb::gil_scoped_release released;
     kernel.pack_gate_up({H, I}, (const void*)gate_up, (void*)packed_gate_up);
     kernel.pack_down({H, I}, (const void*)down, (void*)packed_down);
+  });
+  module.def("pack_linear", [](const std::string& set, bool bfloat16, int64_t N, int64_t K, uintptr_t weight,
+                               uintptr_t packed) {
+    nb::gil_scoped_release released;
+    kernel_for(set, bfloat16).pack_down({N, K}, (const void*)weight, (void*)packed);
+  });
+  module.def("linear", [](const std::string& set, bool bfloat16, int64_t N, int64_t K, uintptr_t x, int64_t x_stride,
+                          int64_t m, uintptr_t weight, uintptr_t out, int64_t out_stride, int threads) {
+    nb::gil_scoped_release released;
+    linear(kernel_for(set, bfloat16), N, K, bfloat16 ? 2 : 4, x, x_stride, m, weight, out, out_stride, threads);
   });
   module.def("grouped_mlp",
              [](const std::string& set, bool bfloat16, int64_t H, int64_t I, uintptr_t x, int64_t x_stride, int64_t m,

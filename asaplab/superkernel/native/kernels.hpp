@@ -1,5 +1,5 @@
-// What every instruction set offers: packing of weights and the MLP of one block of rows. Plain function pointers, so
-// that nothing compiled for one instruction set is called on another.
+// What every instruction set offers: packing of weights, the MLP of one block of rows, and its second product alone.
+// Plain function pointers, so that nothing compiled for one instruction set is called on another.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +26,11 @@ struct Kernel {
   void (*pack_gate_up)(Shape, const void* weight, void* packed);
   void (*pack_down)(Shape, const void* weight, void* packed);
   void (*mlp)(Shape, const Block&, void* scratch);
+  void (*linear)(Shape, const Block&, void* scratch);  // rows of I times the down weight
 };
 
 extern const Kernel avx2_float32, avx2_bfloat16;
 extern const Kernel avx512_float32, avx512_bfloat16;
 extern const Kernel avx512bf16_bfloat16;
+extern const Kernel amx_bfloat16;
 extern const Kernel wide_float32, wide_bfloat16;

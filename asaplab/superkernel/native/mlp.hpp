@@ -111,13 +111,28 @@ struct Mlp {
       b += wide * up_to(kc, T::PAIR) * T::NR;
     }
 
-    b = (const X*)block.down;
+    down(s, block, tiles, [&](int64_t k0, int64_t) { return activation + k0 / T::PAIR * padded_rows; });
+  }
+
+  static void linear(Shape s, const Block& block, void* scratch) {
+    A* rows_packed = (A*)scratch;
+    down(s, block, (float*)((char*)scratch + rows_bytes()), [&](int64_t k0, int64_t kc) {
+      pack_rows<T>((const X*)block.x + k0, block.x_stride, block.rows, kc, rows_packed);
+      return rows_packed;
+    });
+  }
+
+  // The product with the down weight; packed(k0, kc) gives the packed rows of one block of k.
+  template <class Packed>
+  static void down(Shape s, const Block& block, float* tiles, Packed packed) {
+    const int64_t tile_column = up_to(block.rows, T::MR) * T::NR;
+    const X* b = (const X*)block.down;
     for (int64_t k0 = 0; k0 < s.I; k0 += KC) {
       const int64_t kc = block_k(s.I, k0);
       const bool last = k0 + kc == s.I;
-      multiply(activation + k0 / T::PAIR * padded_rows, b, panels(s.H), rows, kc, tiles, k0 == 0, [&](int64_t panel) {
+      multiply(packed(k0, kc), b, panels(s.H), block.rows, kc, tiles, k0 == 0, [&](int64_t panel) {
         if (last)
-          write_out(tiles + panel * tile_column, rows, s.H - panel * T::NR, (X*)block.out + panel * T::NR,
+          write_out(tiles + panel * tile_column, block.rows, s.H - panel * T::NR, (X*)block.out + panel * T::NR,
                     block.out_stride);
       });
       b += panels(s.H) * up_to(kc, T::PAIR) * T::NR;
@@ -125,6 +140,6 @@ struct Mlp {
   }
 
   static constexpr Kernel kernel() {
-    return {MOST_ROWS, packed_gate_up, packed_down, scratch_bytes, pack_gate_up, pack_down, mlp};
+    return {MOST_ROWS, packed_gate_up, packed_down, scratch_bytes, pack_gate_up, pack_down, mlp, linear};
   }
 };

@@ -1,0 +1,263 @@
+// Causal attention in tile registers, as in blocked.hpp: keys and values of the head are packed once, a block of queries
+// visits the key blocks with an online softmax. Here the softmax is the costlier half, so it works in powers of two.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "attention.hpp"
+
+namespace {
+#include "vector.hpp"
+#include "tiles.hpp"
+
+// A block's keys come from far away, so its queries are many. It proceeds in turns: a pair of stacks of 16 queries meets
+// one block of keys.
+constexpr int64_t KEYS = 256, QUERIES = 256, PAIR = 2 * ROWS;
+constexpr float NOTHING = -3e38f;
+
+int64_t steps_of(int64_t n) { return up_to(n, STEP) / STEP; }
+
+struct Memory {  // of one call
+  uint16_t *keys, *values;
+  uint16_t *queries, *shares;  // a block's queries; the softmax of two turns
+  float *scores, *out;         // of two turns [panel][row][32]; of the block [panel][row][32]
+  float *sum, *most;           // of a row, lane by lane; in powers of two
+};
+
+int64_t lay(const Attention& job, char* base, Memory* memory) {
+  const int64_t n = up_to(job.start + job.queries, KEYS), dv = up_to(job.dv, COLUMNS);
+  int64_t at = 0;
+  auto take = [&](int64_t bytes) {
+    char* here = base + at;
+    at += up_to(bytes, 64);
+    return here;
+  };
+  Memory m;
+  m.keys = (uint16_t*)take(n * up_to(job.d, STEP) * 2);
+  m.values = (uint16_t*)take(n * dv * 2);
+  m.queries = (uint16_t*)take(QUERIES * up_to(job.d, STEP) * 2);
+  m.shares = (uint16_t*)take(2 * PAIR * KEYS * 2);
+  m.scores = (float*)take(2 * PAIR * KEYS * 4);
+  m.out = (float*)take(QUERIES * dv * 4);
+  m.sum = (float*)take(QUERIES * 16 * 4);
+  m.most = (float*)take(QUERIES * 4);
+  if (memory) *memory = m;
+  return at;
+}
+
+int64_t scratch_bytes(const Attention& job) { return lay(job, nullptr, nullptr); }
+
+// The first `count` of 32 elements, then zeros.
+__m512i some(const uint16_t* from, int64_t count) {
+  const __mmask32 mask = count >= 32 ? ~0u : count <= 0 ? 0u : (1u << count) - 1;
+  return _mm512_maskz_loadu_epi16(mask, from);
+}
+
+void transpose(__m512i (&r)[16]) {  // 16 x 16 elements of 32 bits
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; i++) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  for (int i = 0; i < 8; i++) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+
+// [panel of 32 keys][step of d], each as `place` says. Keys beyond n are zeros.
+void pack_keys(const Attention& job, int64_t n, uint16_t* to) {
+  for (int64_t panel = 0; panel < n; panel += COLUMNS)
+    for (int64_t step = 0; step < steps_of(job.d); step++, to += WEIGHTS)
+      for (int64_t half = 0; half < COLUMNS; half += 16) {
+        __m512i pairs[16];
+        for (int i = 0; i < 16; i++) {
+          const int64_t key = panel + half + i;
+          pairs[i] = some((const uint16_t*)job.k + key * job.k_row + step * STEP, key < n ? job.d - step * STEP : 0);
+        }
+        transpose(pairs);
+        for (int i = 0; i < 16; i++) _mm512_storeu_si512(to + place(2 * i, half), pairs[i]);
+      }
+}
+
+// [block of KEYS keys][panel of 32 dimensions][step of keys].
+void pack_values(const Attention& job, int64_t n, uint16_t* to) {
+  alignas(64) uint16_t low[32], high[32];
+  for (int i = 0; i < 16; i++) {
+    low[2 * i] = i, low[2 * i + 1] = 32 + i;
+    high[2 * i] = 16 + i, high[2 * i + 1] = 48 + i;
+  }
+  const __m512i low_half = _mm512_load_si512(low), high_half = _mm512_load_si512(high);
+  for (int64_t block = 0; block < n; block += KEYS)
+    for (int64_t panel = 0; panel < job.dv; panel += COLUMNS)
+      for (int64_t key = block; key < block + KEYS; key += 2, to += 2 * COLUMNS) {
+        const uint16_t* row = (const uint16_t*)job.v + key * job.v_row + panel;
+        const __m512i even = some(row, key < n ? job.dv - panel : 0);
+        const __m512i odd = some(row + job.v_row, key + 1 < n ? job.dv - panel : 0);
+        _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, low_half, odd));
+        _mm512_storeu_si512(to + COLUMNS, _mm512_permutex2var_epi16(even, high_half, odd));
+      }
+}
+
+// [stack of 16 queries][step of d][16][32].
+void take_queries(const Attention& job, int64_t head, int64_t first, int64_t rows, uint16_t* to) {
+  for (int64_t i = 0; i < rows; i++) {
+    const uint16_t* row = (const uint16_t*)job.q + head * job.q_head + (first + i) * job.q_row;
+    uint16_t* at = to + i / ROWS * steps_of(job.d) * TILE + i % ROWS * STEP;
+    for (int64_t k = 0; k < job.d; k += STEP, at += TILE) _mm512_storeu_si512(at, some(row + k, job.d - k));
+  }
+}
+
+// One row of scores becomes shares 2^(scale score - most), zero beyond the `seen` keys at or before the query. Returns
+// what earlier sums and results are to be multiplied with.
+float softmax_row(const float* score, uint16_t* share, int64_t keys, int64_t seen, float scale, float& most, float* sum) {
+  auto at = [&](int64_t j) { return score + j / COLUMNS * PAIR * COLUMNS; };
+  const int64_t whole = seen < 0 ? 0 : seen < keys ? seen / STEP * STEP : keys;
+  const int64_t rest = seen > whole && whole < keys ? seen - whole : 0;
+  const __mmask16 low = rest >= 16 ? 0xffff : (1u << rest) - 1, high = rest <= 16 ? 0 : (1u << (rest - 16)) - 1;
+  __m512 top = _mm512_set1_ps(NOTHING), top2 = top;
+  for (int64_t j = 0; j < whole; j += STEP) {
+    top = _mm512_max_ps(top, _mm512_loadu_ps(at(j)));
+    top2 = _mm512_max_ps(top2, _mm512_loadu_ps(at(j) + 16));
+  }
+  if (rest) {
+    top = _mm512_mask_max_ps(top, low, top, _mm512_loadu_ps(at(whole)));
+    top2 = _mm512_mask_max_ps(top2, high, top2, _mm512_loadu_ps(at(whole) + 16));
+  }
+  const float highest = _mm512_reduce_max_ps(_mm512_max_ps(top, top2)) * scale, now = highest > most ? highest : most;
+  const __m512 base = _mm512_set1_ps(now), factor = _mm512_set1_ps(scale);
+  __m512 block = _mm512_setzero_ps(), block2 = block;
+  auto shares_of = [&](int64_t j, __mmask16 first, __mmask16 second) {
+    const __m512 x = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(at(j)), factor, base));
+    const __m512 y = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(at(j) + 16), factor, base));
+    block = _mm512_mask_add_ps(block, first, block, x);
+    block2 = _mm512_mask_add_ps(block2, second, block2, y);
+    const __mmask32 both = (__mmask32)second << 16 | first;
+    _mm512_storeu_si512(share + j * ROWS, _mm512_maskz_mov_epi16(both, (__m512i)_mm512_cvtne2ps_pbh(y, x)));
+  };
+  for (int64_t j = 0; j < whole; j += STEP) shares_of(j, 0xffff, 0xffff);
+  if (rest) shares_of(whole, low, high);
+  for (int64_t j = whole + (rest ? STEP : 0); j < keys; j += STEP)
+    _mm512_storeu_si512(share + j * ROWS, _mm512_setzero_si512());
+  const float fade = now == most ? 1.f : _mm512_cvtss_f32(power_of_two(_mm512_set1_ps(most - now)));
+  const __m512 before = _mm512_mul_ps(_mm512_loadu_ps(sum), _mm512_set1_ps(fade));
+  _mm512_storeu_ps(sum, _mm512_add_ps(before, _mm512_add_ps(block, block2)));
+  most = now;
+  return fade;
+}
+
+// Queries first .. first + rows of the block (at most a pair of stacks) meet keys key .. key + keys.
+struct Turn {
+  const Attention* job;
+  const Memory* memory;
+  int64_t position;  // of the block's first query
+  int64_t first, rows, key, keys, number;
+  float fade[PAIR];
+
+  int64_t key_steps() const { return steps_of(keys); }
+  float* scores() const { return memory->scores + number % 2 * PAIR * KEYS; }
+  uint16_t* shares() const { return memory->shares + number % 2 * PAIR * KEYS; }
+
+  void product(const uint16_t* a, int64_t steps, const uint16_t* b, float* c, bool fresh) const {
+    if (rows > ROWS)
+      multiply<2>(a, steps * TILE, b, steps, c, fresh, nullptr, 0);
+    else
+      multiply<1>(a, steps * TILE, b, steps, c, fresh, nullptr, 0);
+  }
+
+  void score(int64_t panel) const {  // 32 keys
+    const int64_t steps = steps_of(job->d);
+    product(memory->queries + first * steps * STEP, steps, memory->keys + (key / COLUMNS + panel) * steps * WEIGHTS,
+            scores() + panel * PAIR * COLUMNS, true);
+  }
+
+  void softmax(int64_t i) {
+    fade[i] = softmax_row(scores() + i * COLUMNS, shares() + i / ROWS * key_steps() * TILE + i % ROWS * STEP,
+                          key_steps() * STEP, position + first + i + 1 - key, job->scale * 1.44269504f,
+                          memory->most[first + i], memory->sum + (first + i) * 16);
+  }
+
+  void weigh(int64_t panel) const {  // 32 dimensions of the values
+    float* out = memory->out + (panel * QUERIES + first) * COLUMNS;
+    for (int64_t i = 0; i < rows; i++) {
+      if (fade[i] == 1.f) continue;
+      for (float* half = out + i * COLUMNS; half < out + (i + 1) * COLUMNS; half += 16)
+        _mm512_storeu_ps(half, _mm512_mul_ps(_mm512_loadu_ps(half), _mm512_set1_ps(fade[i])));
+    }
+    product(shares(), key_steps(), memory->values + key * up_to(job->dv, COLUMNS) + panel * COLUMNS * KEYS, out, false);
+  }
+
+  bool next() {  // the turn after this one, if there is any: pairs in turn, then the next keys
+    const int64_t queries = job->queries - (position - job->start) < QUERIES ? job->queries - (position - job->start) : QUERIES;
+    number++;
+    for (first += PAIR;; first += PAIR) {
+      if (first >= queries) first = 0, key += KEYS;
+      if (key >= position + queries) return false;
+      rows = queries - first < PAIR ? queries - first : PAIR;
+      const int64_t seen = position + first + rows - key;
+      keys = seen < KEYS ? seen : KEYS;
+      if (keys > 0) return true;
+    }
+  }
+};
+
+// While the vector units do one turn's softmax, the tiles finish the turn before and begin the one after.
+void attend_block(const Attention& job, const Memory& memory, int64_t head, int64_t start, int64_t queries) {
+  take_queries(job, head, start, queries, memory.queries);
+  std::memset(memory.out, 0, QUERIES * up_to(job.dv, COLUMNS) * 4);
+  std::memset(memory.sum, 0, QUERIES * 16 * 4);
+  for (int64_t i = 0; i < QUERIES; i++) memory.most[i] = NOTHING;
+  const int64_t panels = steps_of(job.dv);
+  Turn before{}, now{}, after{&job, &memory, job.start + start, -PAIR, 0, 0, 0, -1, {}};
+  bool more = after.next();
+  for (int64_t panel = 0; panel < after.key_steps(); panel++) after.score(panel);
+  for (bool begun = false; more; begun = true) {
+    before = now, now = after, more = after.next();
+    const int64_t old = begun ? panels : 0, jobs = old + (more ? after.key_steps() : 0);
+    for (int64_t i = 0, done = 0; i < now.rows; i++) {
+      now.softmax(i);
+      for (; done < jobs * (i + 1) / now.rows; done++)
+        if (done < old)
+          before.weigh(done);
+        else
+          after.score(done - old);
+    }
+  }
+  for (int64_t panel = 0; panel < panels; panel++) now.weigh(panel);
+  for (int64_t i = 0; i < queries; i++) {
+    const float part = 1.f / _mm512_reduce_add_ps(_mm512_loadu_ps(memory.sum + i * 16));
+    uint16_t* to = (uint16_t*)job.out + head * job.out_head + (start + i) * job.out_row;
+    for (int64_t c = 0; c < job.dv; c += 16) {
+      const float* from = memory.out + (c / COLUMNS * QUERIES + i) * COLUMNS + c % COLUMNS;
+      const __m256i rounded = Rounding::bits((Rounding::F)_mm512_mul_ps(_mm512_loadu_ps(from), _mm512_set1_ps(part)));
+      const __mmask16 mask = job.dv - c >= 16 ? 0xffff : (1u << (job.dv - c)) - 1;
+      _mm256_mask_storeu_epi16(to + c, mask, rounded);
+    }
+  }
+}
+
+void attend(const Attention& job, void* scratch) {
+  Memory memory;
+  lay(job, (char*)scratch, &memory);
+  pack_keys(job, job.start + job.queries, memory.keys);
+  pack_values(job, job.start + job.queries, memory.values);
+  const Tiles tiles;
+  for (int64_t head = 0; head < job.heads; head++)
+    for (int64_t first = 0; first < job.queries; first += QUERIES)
+      attend_block(job, memory, head, first, job.queries - first < QUERIES ? job.queries - first : QUERIES);
+}
+}  // namespace
+
+extern const AttentionKernel attention_amx_bfloat16 = {scratch_bytes, attend};
