@@ -120,41 +120,75 @@ void take_queries(const Attention& job, int64_t head, int64_t first, int64_t row
   }
 }
 
-// One row of scores becomes shares 2^(scale score - most), zero beyond the `seen` keys at or before the query. Returns
-// what earlier sums and results are to be multiplied with.
+// One row of scores, of which a query sees the first `seen` of `keys`.
+struct Row {
+  const float* score;  // 32 lie together, then those of the other rows
+  int64_t whole;       // of the seen, in whole steps
+  __mmask16 low, high;  // of the step after them
+
+  Row(const float* score, int64_t keys, int64_t seen) : score(score) {
+    whole = seen < 0 ? 0 : seen < keys ? seen / STEP * STEP : keys;
+    const int64_t rest = seen > whole && whole < keys ? seen - whole : 0;
+    low = rest >= 16 ? 0xffff : (1u << rest) - 1;
+    high = rest <= 16 ? 0 : (1u << (rest - 16)) - 1;
+  }
+  // visit(key, mask, mask) for each step with something to see
+  template <class Visit>
+  void each_step(Visit visit) const {
+    for (int64_t key = 0; key < whole; key += STEP) visit(key, (__mmask16)0xffff, (__mmask16)0xffff);
+    if (low) visit(whole, low, high);
+  }
+  __m512 at(int64_t key, int half) const { return _mm512_loadu_ps(score + key / COLUMNS * PAIR * COLUMNS + half); }
+
+  float highest() const {
+    __m512 top = _mm512_set1_ps(NOTHING);
+    each_step([&](int64_t key, __mmask16 first, __mmask16 second) {
+      top = _mm512_mask_max_ps(top, first, top, at(key, 0));
+      top = _mm512_mask_max_ps(top, second, top, at(key, 16));
+    });
+    return _mm512_reduce_max_ps(top);
+  }
+
+  // Writes 2^(scale score - most) and adds it to the lanes of `sum`; the highest exponent.
+  float shares(float scale, float most, uint16_t* share, __m512& sum) const {
+    const __m512 base = _mm512_set1_ps(most), factor = _mm512_set1_ps(scale);
+    __m512 sum2 = _mm512_setzero_ps(), top = _mm512_set1_ps(NOTHING), top2 = top;
+    each_step([&](int64_t key, __mmask16 first, __mmask16 second) {
+      const __m512 x = _mm512_fmsub_ps(at(key, 0), factor, base), y = _mm512_fmsub_ps(at(key, 16), factor, base);
+      top = _mm512_mask_max_ps(top, first, top, x);
+      top2 = _mm512_mask_max_ps(top2, second, top2, y);
+      const __m512 p = power_of_two(x), q = power_of_two(y);
+      sum = _mm512_mask_add_ps(sum, first, sum, p);
+      sum2 = _mm512_mask_add_ps(sum2, second, sum2, q);
+      const __mmask32 both = (__mmask32)second << 16 | first;
+      _mm512_storeu_si512(share + key * ROWS, _mm512_maskz_mov_epi16(both, (__m512i)_mm512_cvtne2ps_pbh(q, p)));
+    });
+    sum = _mm512_add_ps(sum, sum2);
+    return _mm512_reduce_max_ps(_mm512_max_ps(top, top2));
+  }
+};
+
+// A row of scores becomes a row of shares 2^(scale score - most), zeros beyond the seen keys. `most` is the highest score
+// of the first keys, so that one pass is enough; only where later ones rise above it by FAR does it move, and then
+// the return value is what earlier sums and results must be multiplied with.
+constexpr float FAR = 64.f;
+
 float softmax_row(const float* score, uint16_t* share, int64_t keys, int64_t seen, float scale, float& most, float* sum) {
-  auto at = [&](int64_t j) { return score + j / COLUMNS * PAIR * COLUMNS; };
-  const int64_t whole = seen < 0 ? 0 : seen < keys ? seen / STEP * STEP : keys;
-  const int64_t rest = seen > whole && whole < keys ? seen - whole : 0;
-  const __mmask16 low = rest >= 16 ? 0xffff : (1u << rest) - 1, high = rest <= 16 ? 0 : (1u << (rest - 16)) - 1;
-  __m512 top = _mm512_set1_ps(NOTHING), top2 = top;
-  for (int64_t j = 0; j < whole; j += STEP) {
-    top = _mm512_max_ps(top, _mm512_loadu_ps(at(j)));
-    top2 = _mm512_max_ps(top2, _mm512_loadu_ps(at(j) + 16));
+  const Row row(score, keys, seen);
+  for (int64_t key = row.whole + (row.low ? STEP : 0); key < keys; key += STEP)
+    _mm512_storeu_si512(share + key * ROWS, _mm512_setzero_si512());
+  if (most == NOTHING) most = row.highest() * scale;
+  const __m512 before = _mm512_loadu_ps(sum);
+  __m512 all = before;
+  const float above = row.shares(scale, most, share, all);
+  float fade = 1.f;
+  if (above > FAR) {
+    fade = _mm512_cvtss_f32(power_of_two(_mm512_set1_ps(-above)));
+    most += above;
+    all = _mm512_mul_ps(before, _mm512_set1_ps(fade));
+    row.shares(scale, most, share, all);
   }
-  if (rest) {
-    top = _mm512_mask_max_ps(top, low, top, _mm512_loadu_ps(at(whole)));
-    top2 = _mm512_mask_max_ps(top2, high, top2, _mm512_loadu_ps(at(whole) + 16));
-  }
-  const float highest = _mm512_reduce_max_ps(_mm512_max_ps(top, top2)) * scale, now = highest > most ? highest : most;
-  const __m512 base = _mm512_set1_ps(now), factor = _mm512_set1_ps(scale);
-  __m512 block = _mm512_setzero_ps(), block2 = block;
-  auto shares_of = [&](int64_t j, __mmask16 first, __mmask16 second) {
-    const __m512 x = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(at(j)), factor, base));
-    const __m512 y = power_of_two(_mm512_fmsub_ps(_mm512_loadu_ps(at(j) + 16), factor, base));
-    block = _mm512_mask_add_ps(block, first, block, x);
-    block2 = _mm512_mask_add_ps(block2, second, block2, y);
-    const __mmask32 both = (__mmask32)second << 16 | first;
-    _mm512_storeu_si512(share + j * ROWS, _mm512_maskz_mov_epi16(both, (__m512i)_mm512_cvtne2ps_pbh(y, x)));
-  };
-  for (int64_t j = 0; j < whole; j += STEP) shares_of(j, 0xffff, 0xffff);
-  if (rest) shares_of(whole, low, high);
-  for (int64_t j = whole + (rest ? STEP : 0); j < keys; j += STEP)
-    _mm512_storeu_si512(share + j * ROWS, _mm512_setzero_si512());
-  const float fade = now == most ? 1.f : _mm512_cvtss_f32(power_of_two(_mm512_set1_ps(most - now)));
-  const __m512 before = _mm512_mul_ps(_mm512_loadu_ps(sum), _mm512_set1_ps(fade));
-  _mm512_storeu_ps(sum, _mm512_add_ps(before, _mm512_add_ps(block, block2)));
-  most = now;
+  _mm512_storeu_ps(sum, all);
   return fade;
 }
 
@@ -170,17 +204,21 @@ struct Turn {
   float* scores() const { return memory->scores + number % 2 * PAIR * KEYS; }
   uint16_t* shares() const { return memory->shares + number % 2 * PAIR * KEYS; }
 
-  void product(const uint16_t* a, int64_t steps, const uint16_t* b, float* c, bool fresh) const {
+  template <class Meanwhile>
+  void product(const uint16_t* a, int64_t steps, const uint16_t* b, float* c, bool fresh, Meanwhile meanwhile) const {
     if (rows > ROWS)
-      multiply<2>(a, steps * TILE, b, steps, c, fresh, nullptr, 0);
+      multiply<2>(a, steps * TILE, b, steps, c, fresh, meanwhile);
     else
-      multiply<1>(a, steps * TILE, b, steps, c, fresh, nullptr, 0);
+      multiply<1>(a, steps * TILE, b, steps, c, fresh, meanwhile);
   }
 
-  void score(int64_t panel) const {  // 32 keys
+  template <class Meanwhile>
+  void score(Meanwhile meanwhile) const {
     const int64_t steps = steps_of(job->d);
-    product(memory->queries + first * steps * STEP, steps, memory->keys + (key / COLUMNS + panel) * steps * WEIGHTS,
-            scores() + panel * PAIR * COLUMNS, true);
+    const uint16_t* b = memory->keys + key / COLUMNS * steps * WEIGHTS;
+    for (int64_t panel = 0; panel < key_steps(); panel++)  // 32 keys
+      product(memory->queries + first * steps * STEP, steps, b + panel * steps * WEIGHTS,
+              scores() + panel * PAIR * COLUMNS, true, meanwhile);
   }
 
   void softmax(int64_t i) {
@@ -189,14 +227,18 @@ struct Turn {
                           memory->most[first + i], memory->sum + (first + i) * 16);
   }
 
-  void weigh(int64_t panel) const {  // 32 dimensions of the values
-    float* out = memory->out + (panel * QUERIES + first) * COLUMNS;
-    for (int64_t i = 0; i < rows; i++) {
-      if (fade[i] == 1.f) continue;
-      for (float* half = out + i * COLUMNS; half < out + (i + 1) * COLUMNS; half += 16)
-        _mm512_storeu_ps(half, _mm512_mul_ps(_mm512_loadu_ps(half), _mm512_set1_ps(fade[i])));
+  template <class Meanwhile>
+  void weigh(Meanwhile meanwhile) const {
+    const uint16_t* b = memory->values + key * up_to(job->dv, COLUMNS);
+    float* out = memory->out + first * COLUMNS;
+    for (int64_t panel = 0; panel < steps_of(job->dv); panel++, out += QUERIES * COLUMNS) {  // 32 dimensions
+      for (int64_t i = 0; i < rows; i++) {
+        if (fade[i] == 1.f) continue;
+        for (float* half = out + i * COLUMNS; half < out + (i + 1) * COLUMNS; half += 16)
+          _mm512_storeu_ps(half, _mm512_mul_ps(_mm512_loadu_ps(half), _mm512_set1_ps(fade[i])));
+      }
+      product(shares(), key_steps(), b + panel * COLUMNS * KEYS, out, false, meanwhile);
     }
-    product(shares(), key_steps(), memory->values + key * up_to(job->dv, COLUMNS) + panel * COLUMNS * KEYS, out, false);
   }
 
   bool next() {  // the turn after this one, if there is any: pairs in turn, then the next keys
@@ -219,23 +261,21 @@ void attend_block(const Attention& job, const Memory& memory, int64_t head, int6
   std::memset(memory.out, 0, QUERIES * up_to(job.dv, COLUMNS) * 4);
   std::memset(memory.sum, 0, QUERIES * 16 * 4);
   for (int64_t i = 0; i < QUERIES; i++) memory.most[i] = NOTHING;
-  const int64_t panels = steps_of(job.dv);
   Turn before{}, now{}, after{&job, &memory, job.start + start, -PAIR, 0, 0, 0, -1, {}};
   bool more = after.next();
-  for (int64_t panel = 0; panel < after.key_steps(); panel++) after.score(panel);
+  after.score([] {});
   for (bool begun = false; more; begun = true) {
     before = now, now = after, more = after.next();
-    const int64_t old = begun ? panels : 0, jobs = old + (more ? after.key_steps() : 0);
-    for (int64_t i = 0, done = 0; i < now.rows; i++) {
-      now.softmax(i);
-      for (; done < jobs * (i + 1) / now.rows; done++)
-        if (done < old)
-          before.weigh(done);
-        else
-          after.score(done - old);
-    }
+    const int64_t steps = (begun ? steps_of(job.dv) * before.key_steps() : 0) + (more ? after.key_steps() * steps_of(job.d) : 0);
+    int64_t row = 0, due = 0;
+    auto softmax = [&] {
+      for (due += now.rows; due >= steps; due -= steps) now.softmax(row++);
+    };
+    if (begun) before.weigh(softmax);
+    if (more) after.score(softmax);
+    while (row < now.rows) now.softmax(row++);
   }
-  for (int64_t panel = 0; panel < panels; panel++) now.weigh(panel);
+  now.weigh([] {});
   for (int64_t i = 0; i < queries; i++) {
     const float part = 1.f / _mm512_reduce_add_ps(_mm512_loadu_ps(memory.sum + i * 16));
     uint16_t* to = (uint16_t*)job.out + head * job.out_head + (start + i) * job.out_row;

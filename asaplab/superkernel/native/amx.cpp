@@ -10,8 +10,8 @@ namespace {
 #include "vector.hpp"
 #include "tiles.hpp"
 
-constexpr int64_t KC = 512;  // k in a block: its weight panel stays in the first-level cache
-constexpr int64_t GROUP = 16, MOST_ROWS = 128;
+constexpr int64_t KC = 1024;  // k in a block
+constexpr int64_t GROUP = 16, MOST_ROWS = 256;
 
 int64_t panels(int64_t N) { return up_to(N, COLUMNS) / COLUMNS; }
 int64_t elements(int64_t N, int64_t K) { return up_to(N, COLUMNS) * up_to(K, STEP); }
@@ -64,31 +64,68 @@ void lay_rows(const uint16_t* x, int64_t stride, int64_t rows, int64_t K, const 
     }
 }
 
+// What becomes of a panel's results once its last block of k is done, a row at a time: the vector units do it while the
+// tiles multiply the next panels.
+struct Panel {
+  int64_t rows, row;  // all, and the next one to do
+  const float* result;
+};
+
 // silu(gate) * up of one panel of columns, with the roundings of F.silu(gate) * up in bfloat16.
-void activate(const float* gate, const float* up, int64_t rows, const Laid& activation, int64_t step) {
-  for (int64_t row = 0; row < rows; row++, gate += COLUMNS, up += COLUMNS) {
-    uint16_t* to = activation.at(row, step / (KC / STEP) * (KC / STEP), step);
+struct Activate : Panel {
+  Laid activation;
+  uint16_t* to = nullptr;  // of the first row
+  int64_t stack = 0;       // from 16 rows to the next
+  Activate(const Laid& activation, int64_t rows) : Panel{rows, rows, nullptr}, activation(activation) {}
+
+  void start(int64_t panel, const float* up) {
+    if (panel % 2 == 0) return;  // a gate's panel waits for the up projection's
+    while (row < rows) step();
+    result = up, row = 0;
+    const int64_t step = panel / 2, first = step / (KC / STEP) * (KC / STEP);
+    to = activation.at(0, first, step), stack = activation.block_steps(first) * TILE;
+  }
+  void step() {
+    if (row == rows) return;
+    const float *up = result + row * COLUMNS, *gate = up - up_to(rows, ROWS) * COLUMNS;
+    uint16_t* here = to + row / ROWS * stack + row % ROWS * STEP;
     for (int half = 0; half < COLUMNS; half += 16) {
       const __m512 g = (__m512)Rounding::rounded(Rounding::load(gate + half));
       const Rounding::F u = Rounding::rounded(Rounding::load(up + half));
-      Rounding::store(to + half, Rounding::rounded((Rounding::F)silu(g)) * u);
+      Rounding::store(here + half, Rounding::rounded((Rounding::F)silu(g)) * u);
     }
+    row++;
   }
-}
+};
 
-void write_out(const float* c, int64_t rows, int64_t columns, uint16_t* out, int64_t stride) {
-  for (int64_t row = 0; row < rows; row++, c += COLUMNS, out += stride) {
+struct WriteOut : Panel {
+  Shape shape;
+  uint16_t* out;
+  int64_t stride, columns = 0;
+  uint16_t* to = nullptr;
+  WriteOut(Shape shape, const Block& block)
+      : Panel{block.rows, block.rows, nullptr}, shape(shape), out((uint16_t*)block.out), stride(block.out_stride) {}
+
+  void start(int64_t panel, const float* results) {
+    while (row < rows) step();
+    result = results, row = 0;
+    to = out + panel * COLUMNS, columns = shape.H - panel * COLUMNS;
+  }
+  void step() {
+    if (row == rows) return;
+    const float* c = result + row * COLUMNS;
     uint16_t line[COLUMNS];
-    uint16_t* to = columns >= COLUMNS ? out : line;
-    Rounding::store(to, Rounding::load(c));
-    Rounding::store(to + 16, Rounding::load(c + 16));
-    if (to == line) std::memcpy(out, line, columns * 2);
+    uint16_t* here = columns >= COLUMNS ? to + row * stride : line;
+    Rounding::store(here, Rounding::load(c));
+    Rounding::store(here + 16, Rounding::load(c + 16));
+    if (here == line) std::memcpy(to + row * stride, line, columns * 2);
+    row++;
   }
-}
+};
 
-// All products of laid rows with packed weights; done(panel, its results) follows a panel's last block of k.
-template <class Done>
-void product(const Laid& laid, int64_t K, const uint16_t* b, int64_t panels, float* c, Done done) {
+// All products of laid rows with packed weights; a panel is finished by `last`.
+template <class Last>
+void product(const Laid& laid, int64_t K, const uint16_t* b, int64_t panels, float* c, Last last) {
   const int64_t stacks = laid.stacks;
   in_order(panels, K, [&](int64_t group, int64_t count, int64_t first, int64_t steps) {
     const uint16_t* a = laid.at(0, first, first);
@@ -96,16 +133,21 @@ void product(const Laid& laid, int64_t K, const uint16_t* b, int64_t panels, flo
     for (int64_t panel = 0; panel < count; panel++, b += steps * WEIGHTS) {
       float* to = c + panel * stacks * ROWS * COLUMNS;
       const char* ahead = (const char*)(b + steps * WEIGHTS);
-      for (int64_t s = 0; s < stacks; s += 2, ahead += steps * lines * 64) {
+      auto meanwhile = [&] {
+        for (int64_t line = 0; line < lines; line++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
+        last.step();
+      };
+      for (int64_t s = 0; s < stacks; s += 2) {
         float* tile = to + s * ROWS * COLUMNS;
         if (s + 1 < stacks)
-          multiply<2>(a + s * stack, stack, b, steps, tile, first == 0, ahead, lines);
+          multiply<2>(a + s * stack, stack, b, steps, tile, first == 0, meanwhile);
         else
-          multiply<1>(a + s * stack, stack, b, steps, tile, first == 0, ahead, lines);
+          multiply<1>(a + s * stack, stack, b, steps, tile, first == 0, meanwhile);
       }
-      if (first + steps == laid.steps) done(group + panel, to);
+      if (first + steps == laid.steps) last.start(group + panel, to);
     }
   });
+  while (last.row < last.rows) last.step();
 }
 
 int64_t packed_gate_up(Shape s) { return 2 * elements(s.I, s.H); }
@@ -134,20 +176,15 @@ int64_t scratch_bytes(Shape s) {
 }
 
 void down(Shape s, const Block& block, const Laid& laid, float* c) {
-  product(laid, s.I, (const uint16_t*)block.down, panels(s.H), c, [&](int64_t panel, const float* result) {
-    write_out(result, block.rows, s.H - panel * COLUMNS, (uint16_t*)block.out + panel * COLUMNS, block.out_stride);
-  });
+  product(laid, s.I, (const uint16_t*)block.down, panels(s.H), c, WriteOut(s, block));
 }
 
 void mlp(Shape s, const Block& block, void* scratch) {
-  const int64_t rows = block.rows, panel_floats = up_to(rows, ROWS) * COLUMNS;
-  const Laid laid((uint16_t*)scratch, rows, s.H), activation(laid.from + rows_elements(s), rows, s.I);
+  const Laid laid((uint16_t*)scratch, block.rows, s.H), activation(laid.from + rows_elements(s), block.rows, s.I);
   float* c = (float*)(activation.from + activation_elements(s));
   const Tiles tiles;
-  lay_rows((const uint16_t*)block.x, block.x_stride, rows, s.H, laid);
-  product(laid, s.H, (const uint16_t*)block.gate_up, 2 * panels(s.I), c, [&](int64_t panel, const float* up) {
-    if (panel % 2) activate(up - panel_floats, up, rows, activation, panel / 2);
-  });
+  lay_rows((const uint16_t*)block.x, block.x_stride, block.rows, s.H, laid);
+  product(laid, s.H, (const uint16_t*)block.gate_up, 2 * panels(s.I), c, Activate(activation, block.rows));
   down(s, block, activation, c);
 }
 

@@ -51,10 +51,10 @@ static inline __m512 silu(__m512 x) {
 static inline int64_t place(int64_t k, int64_t column) { return k / 2 * 2 * COLUMNS + 2 * column + k % 2; }
 
 // c (16 M rows x 32 floats, row-major) = [c +] a (M stacks, `stack` elements apart, of `steps` tiles) times `steps` of
-// weights. Meanwhile it fetches `lines` lines of 64 bytes a step from `ahead`.
-template <int M>
+// weights. meanwhile() is called after each step: work for the vector units, in pieces small enough to run beside it.
+template <int M, class Meanwhile>
 static inline void multiply(const uint16_t* a, int64_t stack, const uint16_t* b, int64_t steps, float* c, bool first,
-                            const char* ahead, int64_t lines) {
+                            Meanwhile meanwhile) {
   asm volatile("" ::: "memory");  // some compilers do not know that a tile load reads memory
   if (first) {
     _tile_zero(0);
@@ -72,11 +72,11 @@ static inline void multiply(const uint16_t* a, int64_t stack, const uint16_t* b,
     _tile_loadd(4, a, STEP * 2);
     _tile_loadd(7, b + 32, COLUMNS * 4);
     if (M == 2) _tile_loadd(5, a + stack, STEP * 2);
-    for (int64_t line = 0; line < lines; line++, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if (M == 2) _tile_dpbf16ps(2, 5, 6);
     if (M == 2) _tile_dpbf16ps(3, 5, 7);
+    meanwhile();
   }
   _tile_stored(0, c, COLUMNS * 4);
   _tile_stored(1, c + 16, COLUMNS * 4);
