@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
 from asaplab.models.policy import Policy
 from asaplab.superkernel import Linear, linear, silu
-
-
-@cache
-def native_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware; elsewhere float32 GEMMs are several times faster."""
-    features = torch.backends.cpu.get_cpu_capability()
-    if not features.startswith("AVX512"):
-        return False
-    check = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return bool(check and check())
 
 
 def rms_norm(x_mH: Tensor, weight_H: Tensor, eps: float, policy: Policy) -> Tensor:

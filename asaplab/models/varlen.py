@@ -15,7 +15,6 @@ from torch import Tensor
 
 from asaplab.models import native_attention
 from asaplab.models.kv_cache import BLOCK
-from asaplab.models.numerics import native_bfloat16
 from asaplab.models.policy import Policy
 
 _SCORES = 1 << 23  # most scores held at once: heads are taken in groups of this many elements
@@ -61,8 +60,7 @@ def blocked_attention(
 ) -> None:
     """``causal_attention`` in torch operations: for float64, sparse attention, and without the native kernel."""
     heads, group, m, _ = q_hgmd.shape
-    work = torch.float32 if policy.dtype == torch.bfloat16 and not native_bfloat16() else policy.dtype
-    k_hnd, v_hnv = k_hnd.to(work), v_hnv.to(work)
+    k_hnd, v_hnv = k_hnd.to(policy.high), v_hnv.to(policy.high)
     for block in range(start // BLOCK * BLOCK, start + m, BLOCK):
         first, last, n = max(block, start), min(block + BLOCK, start + m), block + BLOCK
         rows = slice(first - start, last - start)
@@ -71,7 +69,13 @@ def blocked_attention(
         for h in range(0, heads, step):
             part = slice(h, h + step)
             out_hgmv[part, :, rows] = _block(
-                q_hgmd[part, :, rows].to(work), k_hnd[part, :n], v_hnv[part, :n], mask_mn, first - block, scale, policy
+                q_hgmd[part, :, rows].to(policy.high),
+                k_hnd[part, :n],
+                v_hnv[part, :n],
+                mask_mn,
+                first - block,
+                scale,
+                policy,
             )
 
 
@@ -85,9 +89,7 @@ def _mask(first: int, last: int, block: int, policy: Policy, select: Select | No
     return mask_mn
 
 
-def _block(
-    q_hgmd: Tensor, k_hnd: Tensor, v_hnv: Tensor, mask_mn: Tensor, before: int, scale: float, policy: Policy
-) -> Tensor:
+def _block(q_hgmd: Tensor, k_hnd: Tensor, v_hnv: Tensor, mask_mn: Tensor, before: int, scale: float) -> Tensor:
     """Queries that follow ``before`` others of their block: each is computed in its own place in a whole block.
 
     So the products have one shape and one order of sums, however the prompt was cut.
@@ -95,8 +97,8 @@ def _block(
     heads, group, m, d = q_hgmd.shape
     rows = slice(before, before + m)
     q_hgbd = F.pad(q_hgmd, (0, 0, before, BLOCK - rows.stop))
-    scores = torch.bmm(q_hgbd.reshape(heads, group * BLOCK, d), k_hnd.transpose(1, 2)).to(policy.high).mul_(scale)
+    scores = torch.bmm(q_hgbd.reshape(heads, group * BLOCK, d), k_hnd.transpose(1, 2)).mul_(scale)
     scores_hgbn = scores.view(heads, group, BLOCK, -1)
     scores_hgbn[:, :, rows, -mask_mn.shape[1] :] += mask_mn
-    share = torch.softmax(scores, dim=-1).to(v_hnv.dtype)
+    share = torch.softmax(scores, dim=-1)
     return torch.bmm(share, v_hnv).view(heads, group, BLOCK, -1)[:, :, rows]

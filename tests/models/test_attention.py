@@ -177,3 +177,16 @@ def test_rotary_tables_do_not_depend_on_the_cut(dtype: str) -> None:
     for first, last in ((0, 1), (7, 40), (40, 333)):
         for part, full in zip(rope.tables(first, last, policy(dtype)), whole):
             assert torch.equal(part, full[first:last])
+
+
+def test_scores_that_rise_along_the_sequence_stay_exact(kernel: str) -> None:
+    """Keys grow with their position, so that later scores lie far above those that a row began with."""
+    q, k, v = random_heads(1300, 0, 2, 64, 32, "bfloat16")
+    k = k * torch.linspace(0, 60, k.shape[1])[None, :, None].to(k.dtype)
+    given = torch.empty(*q.shape[:3], 32, dtype=q.dtype)
+    causal_attention(q, k, v, given, 0, 1.0, policy("bfloat16"))
+    n = q.shape[2]
+    later = torch.ones(n, n).triu(1).bool()
+    scores = torch.einsum("hgmd,hnd->hgmn", q.double(), k[:, :n].double()).masked_fill(later, float("-inf"))
+    expected = torch.einsum("hgmn,hnv->hgmv", torch.softmax(scores, -1), v[:, :n].double())
+    assert float((given.double() - expected).abs().max() / expected.abs().max()) < 2e-2

@@ -12,7 +12,7 @@ namespace {
 
 // A block's keys come from far away, so its queries are many. It proceeds in turns: a pair of stacks of 16 queries meets
 // one block of keys.
-constexpr int64_t KEYS = 256, QUERIES = 256, PAIR = 2 * ROWS;
+constexpr int64_t KEYS = 512, QUERIES = 256, PAIR = 2 * ROWS;
 constexpr float NOTHING = -3e38f;
 
 int64_t steps_of(int64_t n) { return up_to(n, STEP) / STEP; }
