@@ -68,15 +68,8 @@ def blocked_attention(
         step = max(1, _SCORES // (group * BLOCK * n))
         for h in range(0, heads, step):
             part = slice(h, h + step)
-            out_hgmv[part, :, rows] = _block(
-                q_hgmd[part, :, rows].to(policy.high),
-                k_hnd[part, :n],
-                v_hnv[part, :n],
-                mask_mn,
-                first - block,
-                scale,
-                policy,
-            )
+            q_part = q_hgmd[part, :, rows].to(policy.high)
+            out_hgmv[part, :, rows] = _block(q_part, k_hnd[part, :n], v_hnv[part, :n], mask_mn, first - block, scale)
 
 
 def _mask(first: int, last: int, block: int, policy: Policy, select: Select | None) -> Tensor:
