@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,12 +19,21 @@ from asaplab.engine.batch import Flight, board
 from asaplab.engine.device import now_ns, open_segments
 from asaplab.errors import Stalled
 from asaplab.primitives import p2p
-from asaplab.primitives.dispatch import AttentionPort
+from asaplab.primitives.dispatch import AttentionPort, ResultHeader, Ticket
 from asaplab.primitives.segment import Segment
 from asaplab.scheduler.order import next_batch
 
 EMPTY, BUSY = float("inf"), -1.0
 WAIT_S = 0.25  # an idle device looks up this often even if nobody rings
+
+
+class Received(NamedTuple):
+    """A batch's results as they came, before the sum."""
+
+    headers: list[ResultHeader]
+    rows_pH: torch.Tensor
+    slot_p: torch.Tensor
+    ticket: Ticket
 
 
 class AttentionDevice(AttentionRole):
@@ -44,6 +53,7 @@ class AttentionDevice(AttentionRole):
         overlapped = "attention" in s.system.pipeline.overlap
         self.streams = ThreadPoolExecutor(len(self.flights), thread_name_prefix="exchange") if overlapped else None
         self.sending = threading.Lock()
+        self.shared_slots = s.dims.slots < len(self.flights)
 
     def wake(self) -> None:
         if hasattr(self, "own"):
@@ -166,31 +176,34 @@ class AttentionDevice(AttentionRole):
         self.record("dispatch", flight.batch.id, flight.layer, start, now_ns(), len(flight.routed.x_nH), "send")
         return ticket
 
-    def _receive(self, flight: Flight, ticket: Any) -> tuple[torch.Tensor, list]:
-        n, K = flight.routed.expert_ids_nK.shape
-        results_nKH = flight.routed.x_nH.new_empty(n, K, self.config.H)
-        headers = self.port.async_combine_recv(ticket, results_nKH, timeout_s=self.spec.timeout_s)
-        return results_nKH, headers
+    def _receive(self, ticket: Ticket) -> Received:
+        """Wait for the results. They are summed where they lie, unless another batch needs their slot before that."""
+        headers = self.port.await_results(ticket, timeout_s=self.spec.timeout_s)
+        rows_pH, slot_p = self.port.results(ticket, self.numbers.dtype)
+        if self.shared_slots:
+            rows_pH = rows_pH.clone()
+            self.port.free_results(ticket)
+        return Received(headers, rows_pH, slot_p, ticket)
 
-    def _exchange(self, flight: Flight, active: int) -> tuple[torch.Tensor, list]:
+    def _exchange(self, flight: Flight, active: int) -> Received:
         """Dispatch and combine of one batch on a communication thread (overlap on attention devices)."""
         with torch.inference_mode():
             with self.sending:
                 ticket = self._dispatch(flight, active)
-            received = self._receive(flight, ticket)
+            received = self._receive(ticket)
         self.own.ring()
         return received
 
     def _combine(self, flight: Flight, picked: int) -> None:
-        if isinstance(flight.exchange, Future):
-            results_nKH, headers = flight.exchange.result()
-        else:
-            results_nKH, headers = self._receive(flight, flight.exchange)
+        exchange = flight.exchange
+        received = exchange.result() if isinstance(exchange, Future) else self._receive(exchange)
         line = flight.timeline
-        last = max(headers, key=lambda header: header.end_ns)  # the critical path: who answered last
+        last = max(received.headers, key=lambda header: header.end_ns)  # the critical path: who answered last
         line.mark("dispatch", last.complete_ns)
         line.mark("moe_queue", last.start_ns)
         line.mark("moe", last.end_ns)
         line.mark("combine", last.sent_ns)
         line.mark("attention_queue", picked)
-        self.add_results(flight, results_nKH)
+        self.add_results(flight, received.rows_pH, received.slot_p)
+        if not self.shared_slots:
+            self.port.free_results(received.ticket)

@@ -11,6 +11,7 @@ from asaplab.engine.batch import Flight, KVShelf, first_tokens
 from asaplab.engine.device import Device, now_ns
 from asaplab.models.attention_stage import AttentionStage
 from asaplab.models.checkpoint import Checkpoint
+from asaplab.models.numerics import places
 from asaplab.models.policy import policy
 from asaplab.primitives.group import GroupPort
 from asaplab.primitives.segment import Segment
@@ -53,10 +54,13 @@ class AttentionRole(Device):
         if not self.config.is_moe(layer):
             self.next_layer(flight, h_nH)
 
-    def add_results(self, flight: Flight, results_nKH: torch.Tensor) -> None:
-        """Combine: the weighted sum over the K results of each token, then on to the next layer."""
+    def add_results(self, flight: Flight, rows_pH: torch.Tensor, slot_p: torch.Tensor) -> None:
+        """Combine: the weighted sum over the K results of each token, then on to the next layer.
+
+        ``slot_p`` says of which (token, k) each row is the result.
+        """
         start = now_ns()
-        h_nH = self.stage.combine(flight.routed, results_nKH)
+        h_nH = self.stage.combine(flight.routed, rows_pH, places(slot_p).view(flight.routed.expert_ids_nK.shape))
         end = now_ns()
         flight.timeline.mark("combine", end)
         self.record("combine", flight.batch.id, flight.layer, start, end, flight.tokens, "receive")

@@ -19,7 +19,7 @@ from asaplab.engine.device import now_ns, open_segments
 from asaplab.errors import Stalled
 from asaplab.primitives.barrier import Barrier
 from asaplab.primitives.combine import MoEPort
-from asaplab.primitives.dispatch import AttentionPort
+from asaplab.primitives.dispatch import AttentionPort, Ticket
 from asaplab.primitives.segment import Segment
 
 WAIT_S = 0.25
@@ -68,9 +68,10 @@ class ColocatedDevice(AttentionRole):
             if not self.config.is_moe(layer):
                 continue
             self._meet(flight, layer)
-            results_nKH = self._exchange(flight, layer)
+            ticket = self._exchange(flight, layer)
             if flight:
-                self.add_results(flight, results_nKH)
+                self.add_results(flight, *self.sender.results(ticket, self.numbers.dtype))
+            self.sender.free_results(ticket)
         if flight:
             self.finish(flight)
 
@@ -86,7 +87,7 @@ class ColocatedDevice(AttentionRole):
             flight.timeline.mark("barrier_wait", end)
         self.record("barrier_wait", flight.batch.id if flight else -1, layer, start, end, 0, "wait")
 
-    def _exchange(self, flight: Flight | None, layer: int) -> torch.Tensor:
+    def _exchange(self, flight: Flight | None, layer: int) -> Ticket:
         s = self.spec
         x_nH = flight.routed.x_nH if flight else self.empty_nH
         ids_nK = flight.routed.expert_ids_nK if flight else torch.empty(0, self.config.K, dtype=torch.int64)
@@ -107,9 +108,8 @@ class ColocatedDevice(AttentionRole):
         if flight:
             flight.timeline.mark("combine", sent)
         self._meet(flight, layer)
-        results_nKH = x_nH.new_empty(*ids_nK.shape, self.config.H)
-        self.sender.async_combine_recv(ticket, results_nKH, timeout_s=s.timeout_s)
-        return results_nKH
+        self.sender.await_results(ticket, timeout_s=s.timeout_s)
+        return ticket
 
     def _collect(self) -> list[Any]:
         """The regions of all DP groups, in group order."""

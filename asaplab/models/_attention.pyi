@@ -26,3 +26,6 @@ def attend(
     out_row: int,
     threads: int,
 ) -> None: ...
+def weighted_sum(
+    set: str, bfloat16: bool, n: int, K: int, H: int, rows: int, at: int, weights: int, out: int, threads: int
+) -> None: ...

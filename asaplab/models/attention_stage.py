@@ -14,7 +14,7 @@ from asaplab.models.context import Context, Part
 from asaplab.models.gqa import gqa_attention, gqa_shapes
 from asaplab.models.kv_cache import KVCache
 from asaplab.models.mla import expand, mla_attention, mla_shapes
-from asaplab.models.numerics import rms_norm, swiglu
+from asaplab.models.numerics import rms_norm, swiglu, weighted_sum
 from asaplab.models.policy import Policy
 from asaplab.models.router import ROUTERS
 from asaplab.models.weights import AttentionWeights, GqaWeights, MlpWeights, RouterWeights
@@ -115,16 +115,13 @@ class AttentionStage:
         x_nH = rms_norm(h_nH, weights.post_norm_H, self.config.eps, self.policy)
         return h_nH + swiglu(x_nH, weights.mlp.gate_up_2IH, weights.mlp.down_HI)
 
-    def combine(self, routed: Routed, results_nKH: Tensor) -> Tensor:
+    def combine(self, routed: Routed, rows_mH: Tensor, at_nK: Tensor) -> Tensor:
         """The experts' results, weighted and summed over k in order, plus shared expert and residual.
 
-        Each (token, k) has its own slot and the sum runs over k, so it does not matter who answers first.
+        The result of (token, k) is row ``at_nK[token, k]`` and the sum runs over k, so it does not matter who answers
+        first.
         """
-        high, weights_nK = self.policy.high, routed.weights_nK.to(self.policy.high)
-        sum_nH = results_nKH[:, 0].to(high) * weights_nK[:, :1]
-        for k in range(1, self.config.K):
-            sum_nH += results_nKH[:, k].to(high) * weights_nK[:, k : k + 1]
-        out_nH = sum_nH.to(self.policy.dtype)
+        out_nH = weighted_sum(rows_mH, at_nK, routed.weights_nK, self.policy)
         if routed.shared_nH is not None:
             out_nH = out_nH + routed.shared_nH
         return routed.h_nH + out_nH

@@ -1,4 +1,4 @@
-"""The native attention kernel: blocks of queries and keys with an online softmax, without the interpreter's lock.
+"""Native kernels without the interpreter's lock: attention, blocks of queries and keys with an online softmax; combine.
 
 Sums are float32. On a CPU with bfloat16 arithmetic the softmax shares are rounded to bfloat16 before they meet the
 values; elsewhere bfloat16 is widened in registers and only the result is rounded.
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from asaplab.superkernel import cpu_capability
 
-_ABI = 1  # of the native module this package was written for
+_ABI = 2  # of the native module this package was written for
 
 
 def _load() -> ModuleType | None:
@@ -58,3 +58,23 @@ def attend(q_hgmd: Tensor, k_hnd: Tensor, v_hnv: Tensor, out_hgmv: Tensor, start
         *(out_hgmv.data_ptr(), *out_hgmv.stride()[:3]),
         torch.get_num_threads(),
     )
+
+
+def weighted_sum(rows_mH: Tensor, at_nK: Tensor, weights_nK: Tensor) -> Tensor:
+    """``(rows_mH[at_nK] * weights_nK[..., None]).sum(1)``: float32 sums in order of k, in the rows' dtype.
+
+    Reads the rows where they are. Threads: as many as torch uses, one where the work is small.
+    """
+    assert _native is not None
+    n, K = at_nK.shape
+    rows_mH, at_nK, weights_nK = rows_mH.contiguous(), at_nK.contiguous(), weights_nK.contiguous()
+    assert (at_nK.dtype, weights_nK.dtype) == (torch.int64, torch.float32)
+    out_nH = rows_mH.new_empty(n, rows_mH.shape[1])
+    _native.weighted_sum(
+        cpu_capability(),
+        rows_mH.dtype == torch.bfloat16,
+        *(n, K, rows_mH.shape[1]),
+        *(rows_mH.data_ptr(), at_nK.data_ptr(), weights_nK.data_ptr(), out_nH.data_ptr()),
+        torch.get_num_threads(),
+    )
+    return out_nH

@@ -13,6 +13,7 @@ from asaplab.core import token_shares
 from asaplab.models.attention_stage import AttentionStage, Routed
 from asaplab.models.checkpoint import Checkpoint
 from asaplab.models.kv_cache import KVCache
+from asaplab.models.numerics import places
 from asaplab.models.policy import Policy
 
 _BATCH_TOKENS = 8192  # sequences are packed up to this many tokens; results do not depend on it
@@ -80,10 +81,10 @@ class Reference:
         if not self.config.is_moe(layer):
             return stage.dense(layer, h_nH)
         routed = stage.route(layer, h_nH)
-        return stage.combine(routed, self._experts(layer, routed))
+        return stage.combine(routed, *self._experts(layer, routed))
 
-    def _experts(self, layer: int, routed: Routed) -> Tensor:
-        """Every (token, k) row through its expert: ``results_nKH``."""
+    def _experts(self, layer: int, routed: Routed) -> tuple[Tensor, Tensor]:
+        """Every (token, k) row through its expert: the result rows, and which of them is whose."""
         n, K = routed.expert_ids_nK.shape
         expert_m = routed.expert_ids_nK.flatten()
         order_m = expert_m.argsort(stable=True)
@@ -94,8 +95,7 @@ class Reference:
         x_mH, y_mH = self._rows_2mH[:, : n * K]
         torch.index_select(routed.x_nH, 0, order_m // K, out=x_mH)
         superkernel.grouped_mlp(x_mH, offsets_E1, torch.tensor([layer]), self._table, out=y_mH)
-        results_mH = x_mH.index_copy_(0, order_m, y_mH)  # the inputs are no longer needed
-        return results_mH.view(n, K, self.config.H)
+        return y_mH, places(order_m).view(n, K)
 
 
 def sum_in_rank_order(partials: Sequence[Tensor]) -> Tensor:

@@ -156,6 +156,20 @@ class AttentionPort:
             Stalled: a device did not answer in time.
             Aborted: the instance is being torn down.
         """
+        headers = self.await_results(ticket, timeout_s)
+        row_bytes, area = self.d.H * self.d.Dsize, self.own.address + self._areas.area(ticket.slot)
+        out = results_nKH if results_nKH.is_contiguous() else torch.empty_like(results_nKH).contiguous()
+        core.move_rows(out.data_ptr(), address(ticket.order_p), area, 0, len(ticket.order_p), row_bytes)
+        if out is not results_nKH:
+            results_nKH.copy_(out)
+        self.free_results(ticket)
+        return headers
+
+    def await_results(self, ticket: Ticket, timeout_s: float) -> list[ResultHeader]:
+        """Wait until every device has answered; the rows stay where they are (``results``).
+
+        Raises: as ``async_combine_recv``.
+        """
         until = core.now_ns() + int(timeout_s * 1e9)
         while True:
             heard = self.own.bell()
@@ -168,19 +182,21 @@ class AttentionPort:
                 ]
                 raise Stalled(f"{self.name} waited {timeout_s:g} s for the results of {', '.join(missing)}")
             self.own.wait(heard, left_s, self._spin)
-        d, at = self.d, ticket.slot * self.d.E
-        row_bytes, area = d.H * d.Dsize, self.own.address + self._areas.area(ticket.slot)
-        words = self._headers[at + ticket.devices].tolist()
+        words = self._headers[ticket.slot * self.d.E + ticket.devices].tolist()
         if sum(w[1] for w in words) != len(ticket.order_p):
             raise RuntimeError(f"{self.name}: {[w[1] for w in words]} result rows for {len(ticket.order_p)} pairs")
-        out = results_nKH if results_nKH.is_contiguous() else torch.empty_like(results_nKH).contiguous()
-        core.move_rows(out.data_ptr(), address(ticket.order_p), area, 0, len(ticket.order_p), row_bytes)
-        if out is not results_nKH:
-            results_nKH.copy_(out)
+        return [ResultHeader(e, w[1], w[3], w[4], w[5], w[7]) for e, w in zip(ticket.devices.tolist(), words)]
+
+    def results(self, ticket: Ticket, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """The awaited rows where they lie, and the (token, k) slot of each; theirs until ``free_results``."""
+        rows_pH = self.own.tensor(self._areas.area(ticket.slot), (len(ticket.order_p), self.d.H), dtype)
+        return rows_pH, torch.from_numpy(ticket.order_p.astype(np.int64))
+
+    def free_results(self, ticket: Ticket) -> None:
+        """Let the devices write to this slot again."""
         for e, flag in zip(ticket.devices.tolist(), ticket.flags.tolist()):
             core.clear(flag, ticket.value)
             self.moe[e].ring()
-        return [ResultHeader(e, w[1], w[3], w[4], w[5], w[7]) for e, w in zip(ticket.devices.tolist(), words)]
 
 
 def put_all(puts: np.ndarray, own: Segment, spin: int, timeout_s: float, who: str, targets: list[str]) -> None:

@@ -88,7 +88,7 @@ class Forward:
         results_mH = torch.full((n * K, self.config.H), float("nan"), dtype=self.policy.dtype)
         for rows, y_mH in answers:
             results_mH[rows] = y_mH
-        return stage.combine(routed, results_mH.view(n, K, self.config.H))
+        return stage.combine(routed, results_mH, torch.arange(n * K).view(n, K))
 
     def _device(self, e: int, layer: int, routed: Routed) -> tuple[Tensor, Tensor]:
         """The slots (token * K + k) that MoE device e works on, and its results."""

@@ -15,6 +15,7 @@ from asaplab.models import native_attention
 from asaplab.models.config import Indexer
 from asaplab.models.indexer import index_mask, stable_top_k
 from asaplab.models.kv_cache import BLOCK
+from asaplab.models.numerics import places, weighted_sum
 from asaplab.models.policy import policy
 from asaplab.models.rope import Rope, rotate_halves, rotate_pairs
 from asaplab.models.varlen import causal_attention
@@ -190,3 +191,22 @@ def test_scores_that_rise_along_the_sequence_stay_exact(kernel: str) -> None:
     scores = torch.einsum("hgmd,hnd->hgmn", q.double(), k[:, :n].double()).masked_fill(later, float("-inf"))
     expected = torch.einsum("hgmn,hnv->hgmv", torch.softmax(scores, -1), v[:, :n].double())
     assert float((given.double() - expected).abs().max() / expected.abs().max()) < 2e-2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("H", [64, 77, 5])
+def test_weighted_sum_is_the_sum_whatever_the_rows_order(kernel: str, dtype: str, H: int) -> None:
+    generator, of = torch.Generator().manual_seed(H), policy(dtype)
+    n, K = 37, 3
+    rows = torch.randn(n * K, H, generator=generator, dtype=torch.float64).to(of.dtype)
+    weights = torch.rand(n, K, generator=generator, dtype=torch.float64).to(of.high)
+    order = torch.randperm(n * K, generator=generator)
+    found = weighted_sum(rows, torch.arange(n * K).view(n, K), weights, of)
+    assert found.dtype == of.dtype
+    expected = (rows.double().view(n, K, H) * weights.double()[..., None]).sum(1)
+    torch.testing.assert_close(
+        found.double(), expected, rtol=torch.finfo(of.dtype).eps, atol=1e-2 if dtype == "bfloat16" else 1e-6
+    )
+    assert torch.equal(weighted_sum(rows[order], places(order).view(n, K), weights, of), found)
+    assert torch.equal(weighted_sum(rows, torch.arange(n * K).view(n, K)[5:9], weights[5:9], of), found[5:9])
+    assert weighted_sum(rows, torch.empty(0, K, dtype=torch.int64), weights[:0], of).shape == (0, H)

@@ -8,6 +8,8 @@
 
 namespace {
 #include "vector.hpp"
+#include "format.hpp"
+#include "weighted_sum.hpp"
 #include "tiles.hpp"
 
 // A block's keys come from far away, so its queries are many. It proceeds in turns: a pair of stacks of 16 queries meets
@@ -300,4 +302,4 @@ void attend(const Attention& job, void* scratch) {
 }
 }  // namespace
 
-extern const AttentionKernel attention_amx_bfloat16 = {scratch_bytes, attend};
+extern const AttentionKernel attention_amx_bfloat16 = {scratch_bytes, attend, Summed<Bfloat16Widened<16, 12>>::run};

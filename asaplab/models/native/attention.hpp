@@ -1,5 +1,5 @@
-// What every instruction set offers: causal attention of one KV head and the query heads that read it. Plain function
-// pointers, so that nothing compiled for one instruction set is called on another.
+// What every instruction set offers: causal attention of one KV head and the query heads that read it, and the weighted
+// sum of experts' results. Plain function pointers, so that nothing compiled for one instruction set is called on another.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,9 +20,18 @@ struct Attention {  // strides in elements; rows of q, k, v and out are contiguo
   float scale;
 };
 
+struct WeightedSum {  // rows and out of H elements; at and weights (tokens, K)
+  const void* rows;
+  const int64_t* at;
+  const float* weights;
+  int64_t K, H;
+  void* out;
+};
+
 struct AttentionKernel {
   int64_t (*scratch_bytes)(const Attention&);
   void (*attend)(const Attention&, void* scratch);
+  void (*weighted_sum)(const WeightedSum&, int64_t first, int64_t last);  // tokens
 };
 
 extern const AttentionKernel attention_avx2_float32, attention_avx2_bfloat16;

@@ -16,7 +16,7 @@ namespace nb = nanobind;
 
 namespace {
 
-constexpr int ABI = 1;  // raised with every change that the Python side must know of
+constexpr int ABI = 2;  // raised with every change that the Python side must know of
 
 const AttentionKernel& kernel_for(const std::string& set, bool bfloat16) {
 #ifdef ASAPLAB_X86
@@ -77,9 +77,24 @@ void attend(const std::string& set, bool bfloat16, int64_t heads, int64_t group,
   for (auto& other : others) other.join();
 }
 
+constexpr int64_t SMALL = 1 << 20;  // elements read: below, another thread costs more than it takes
+
+// out (n, H) from rows (any, H): the sum over k of weights (n, K) times the rows that at (n, K) names.
+void weighted_sum(const std::string& set, bool bfloat16, int64_t n, int64_t K, int64_t H, uintptr_t rows, uintptr_t at,
+                  uintptr_t weights, uintptr_t out, int threads) {
+  const WeightedSum job{(const void*)rows, (const int64_t*)at, (const float*)weights, K, H, (void*)out};
+  auto sum = kernel_for(set, bfloat16).weighted_sum;
+  const int64_t parts = n * K * H < SMALL ? 1 : threads;
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < parts; t++) others.emplace_back([=] { sum(job, n * t / parts, n * (t + 1) / parts); });
+  sum(job, 0, n / parts);
+  for (auto& other : others) other.join();
+}
+
 }  // namespace
 
 NB_MODULE(_attention, m) {
   m.attr("ABI") = ABI;
   m.def("attend", &attend, nb::call_guard<nb::gil_scoped_release>());
+  m.def("weighted_sum", &weighted_sum, nb::call_guard<nb::gil_scoped_release>());
 }

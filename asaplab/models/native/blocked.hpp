@@ -205,5 +205,5 @@ struct Blocked {
     }
   }
 
-  static AttentionKernel kernel() { return {scratch_bytes, attend}; }
+  static AttentionKernel kernel() { return {scratch_bytes, attend, Summed<T>::run}; }
 };

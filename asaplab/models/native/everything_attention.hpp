@@ -8,5 +8,6 @@ namespace {
 #include "vector.hpp"
 #include "format.hpp"
 #include "shares.hpp"
+#include "weighted_sum.hpp"
 #include "blocked.hpp"
 }  // namespace
