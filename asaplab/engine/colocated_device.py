@@ -41,6 +41,7 @@ class ColocatedDevice(AttentionRole):
         assert s.segments.barrier is not None
         self.barrier = Barrier(Segment.open(s.segments.barrier), s.instance.E, s.expert_device)
         self.empty_nH = torch.empty(0, config.H, dtype=self.numbers.dtype)
+        self.rows_2mH = torch.empty(2, 0, config.H, dtype=self.numbers.dtype)  # grown when needed, then kept
         self.everyone = (1 << s.instance.E) - 1
 
     def wake(self) -> None:
@@ -131,18 +132,30 @@ class ColocatedDevice(AttentionRole):
         """One grouped GEMM over the rows of all groups, and its rows dealt out to the groups again."""
         start = now_ns()
         rows = [len(arrived.x_mH) for arrived in arrivals]
+        if len(arrivals) == 1 and not arrivals[0].in_place:  # grouped already, in private memory
+            y_mH = self._grouped(arrivals[0].x_mH, arrivals[0].offsets_E1, layer)
+        else:
+            y_mH = self._merged(arrivals, layer)
+        self.pacer.moe(sum(rows), (now_ns() - start) * 1e-9)
+        end = now_ns()
+        self.record("moe", -1, layer, start, end, sum(arrived.tokens for arrived in arrivals))
+        return list(y_mH.split(rows)), start, end
+
+    def _grouped(self, x_mH: torch.Tensor, offsets_E1: torch.Tensor, layer: int) -> torch.Tensor:
+        return superkernel.grouped_mlp(x_mH, offsets_E1, torch.tensor([layer]), self.table, out=x_mH)
+
+    def _merged(self, arrivals: list[Any], layer: int) -> torch.Tensor:
+        """The groups' rows sorted by expert, and their results in the groups' order again."""
         counts = torch.stack([arrived.offsets_E1.diff() for arrived in arrivals])
         expert_m = torch.cat([torch.arange(self.experts).repeat_interleave(c) for c in counts])
         order_m = expert_m.argsort(stable=True)
         offsets = torch.zeros(self.experts + 1, dtype=torch.int64)
         torch.cumsum(counts.sum(0), 0, out=offsets[1:])
-        x_mH = torch.cat([arrived.x_mH for arrived in arrivals])[order_m]
+        if self.rows_2mH.shape[1] < len(order_m):
+            self.rows_2mH = self.rows_2mH.new_empty(2, len(order_m), self.config.H)
+        given_mH, sorted_mH = self.rows_2mH[:, : len(order_m)]
+        torch.cat([arrived.x_mH for arrived in arrivals], out=given_mH)
         for arrived in arrivals:
             self.receiver.release(arrived)
-        y_mH = superkernel.grouped_mlp(x_mH, offsets, torch.tensor([layer]), self.table)
-        back_mH = torch.empty_like(y_mH)
-        back_mH[order_m] = y_mH
-        self.pacer.moe(sum(rows), (now_ns() - start) * 1e-9)
-        end = now_ns()
-        self.record("moe", -1, layer, start, end, sum(arrived.tokens for arrived in arrivals))
-        return list(back_mH.split(rows)), start, end
+        torch.index_select(given_mH, 0, order_m, out=sorted_mH)
+        return given_mH.index_copy_(0, order_m, self._grouped(sorted_mH, offsets, layer))

@@ -113,7 +113,8 @@ class MoEDevice(Device):
             self.pacer.host(self.spec.system.pipeline.dispatch_s)
         began = now_ns()
         layer = torch.tensor([arrived.layer])
-        y_mH = superkernel.grouped_mlp(arrived.x_mH, arrived.offsets_E1, layer, self.table)
+        out_mH = None if arrived.in_place else arrived.x_mH  # private rows give way to their results
+        y_mH = superkernel.grouped_mlp(arrived.x_mH, arrived.offsets_E1, layer, self.table, out=out_mH)
         self.port.release(arrived)
         self.pacer.moe(len(arrived.x_mH), (now_ns() - began) * 1e-9)
         end = now_ns()

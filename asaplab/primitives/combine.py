@@ -63,6 +63,7 @@ class MoEPort:
         meta = mine.headers + HEADER_WORDS * 8
         self._counts = own.array(meta, (mine.count, d.share), np.int32, mine.header_stride)
         self._results = attention_areas(d)
+        self._spare: list[torch.UntypedStorage] = []
 
     def _flags(self) -> np.ndarray:
         values = np.empty(self._taken.shape, np.uint64)
@@ -113,7 +114,7 @@ class MoEPort:
         if in_place:
             x_mH = self.own.tensor(self._areas.area(at), (total, d.H), self.dtype)
         else:
-            x_mH = torch.empty(total, d.H, dtype=self.dtype)
+            x_mH = self._private_rows(total)
             for j, position in enumerate(positions):
                 base = self.own.address
                 source, index = base + self._areas.area(at + j), base + self._areas.index(at + j, d)
@@ -135,6 +136,14 @@ class MoEPort:
         if not in_place:
             self._free(arrived)
         return arrived
+
+    def _private_rows(self, rows: int) -> torch.Tensor:
+        """Memory that a batch before has left, if it is large enough: fresh memory costs a fault for every page."""
+        size = rows * self.d.H * self.d.Dsize
+        storage = self._spare.pop() if self._spare else None
+        if storage is None or storage.nbytes() < size:
+            storage = torch.UntypedStorage(size)
+        return torch.empty(0, dtype=self.dtype).set_(storage, 0, (rows, self.d.H), (self.d.H, 1))
 
     def _grouped(self, row: int, words: np.ndarray) -> bool:
         """Every row has one expert here, so rows lie in the order of their experts already."""
@@ -164,6 +173,8 @@ class MoEPort:
     ) -> None:
         """Write each row of ``y_mH`` back to the rank it came from; waits only while a result flag is still set.
 
+        Rows that ``arrived`` holds in private memory end with this call: the memory is used again.
+
         Args:
             stamps: when the region was complete, the kernel started and ended (ns); the ranks read them.
 
@@ -189,6 +200,8 @@ class MoEPort:
             put[FROM], put[ROW_BYTES] = y_mH.data_ptr(), row_bytes
             put[ROWS], put[COUNT] = address(position), len(position)
         self._transfer(puts, arrived, timeout_s)
+        if not arrived.in_place:
+            self._spare.append(arrived.x_mH.untyped_storage())
 
     def _transfer(self, puts: np.ndarray, arrived: Arrived, timeout_s: float) -> None:
         targets = [f"attention {arrived.i}.{j}" for j in range(self.d.T)]

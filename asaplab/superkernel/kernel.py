@@ -43,7 +43,7 @@ def grouped_mlp(
             possibly none.
         layer: int64 tensor of one element beside the offsets, read inside the kernel.
         table: the weights of all layers, from ``pack``.
-        out: (m, H) of the table's dtype to write to; new memory if not given.
+        out: (m, H) of the table's dtype to write to, also ``x_mH`` itself; new memory if not given.
 
     Raises:
         InputError: shapes or dtypes do not fit the table, offsets do not cover the rows, or the layer has no experts.

@@ -114,6 +114,16 @@ def test_not_a_number_is_not_hidden(kernel: str, dtype: torch.dtype) -> None:
 
 
 @every_kernel
+@pytest.mark.parametrize("counts", [[2, 0, 5, 1], [300, 17, 0, 100]])
+def test_results_may_take_the_place_of_the_rows(kernel: str, dtype: torch.dtype, counts: list[int]) -> None:
+    table = superkernel.pack(weights(dtype), backend=kernel)
+    x, layer = rows(sum(counts), dtype), torch.tensor([5])
+    expected = superkernel.grouped_mlp(x, offsets_of(counts), layer, table)
+    assert superkernel.grouped_mlp(x, offsets_of(counts), layer, table, out=x) is x
+    assert torch.equal(x, expected)
+
+
+@every_kernel
 def test_rows_may_lie_apart(kernel: str, dtype: torch.dtype) -> None:
     """Rows read from and written to a wider buffer, as regions of a segment are; nothing beside them is touched."""
     table = superkernel.pack(weights(dtype), backend=kernel)
