@@ -60,7 +60,7 @@ def bench(
     }
     chosen = set(parts or PARTS)
     if "shared" in chosen:
-        efficiency = (2, 1, 2) if quick else (8, 6, 8)
+        efficiency = (2, 1, 2) if quick else (16, 4, 8)
         result["disaggregation_efficiency"] = shared.disaggregation_efficiency(*efficiency)
         partial.say("disaggregation efficiency: done")
         over = (1, shared.TINY) if quick else (5, shared.FAMILIES)
