@@ -47,6 +47,7 @@ docs: .venv/installed-dev
 bench: install
 	$(BIN)/asaplab bench primitives --out docs/benchmarks
 	$(BIN)/asaplab bench superkernel --out docs/benchmarks
+	$(BIN)/asaplab bench attention --out docs/benchmarks
 	$(BIN)/asaplab bench twin --out docs/benchmarks
 	$(BIN)/asaplab bench engine --out docs/benchmarks $(TRACES)
 	$(BIN)/python docs/benchmarks.py

@@ -1,6 +1,6 @@
 """Turn saved benchmarks into the tables and the figure of docs/benchmarks.md.
 
-    asaplab bench primitives --out docs/benchmarks      # likewise superkernel, engine, twin
+    asaplab bench primitives --out docs/benchmarks      # likewise superkernel, attention, engine, twin
     python docs/benchmarks.py
 
 Every number on that page is in one of the saved files; what limits a figure is written there by hand.
@@ -111,6 +111,10 @@ def superkernel(result: Result) -> list[str]:
     return [table(result["rows"]), table([numbers])]
 
 
+def attention(result: Result) -> list[str]:
+    return [table(result["rows"]), table([{"kernel": result["kernel"], "threads": result["threads"]}])]
+
+
 def engine(result: Result) -> list[str]:
     blocks = []
     efficiency, over = result["disaggregation_efficiency"], result["reference_over_transformers"]
@@ -204,6 +208,7 @@ def main(folder: Path) -> None:
     for name, blocks_of in (
         ("primitives", primitives),
         ("superkernel", superkernel),
+        ("attention", attention),
         ("engine", engine),
         ("twin", twin),
     ):

@@ -34,7 +34,7 @@ def bench(quick: bool = False) -> dict[str, Any]:
     - ``inflection_rows_per_expert``: where the time of a bfloat16 layer turns from constant to linear in the rows an
       expert has (Figure 3b), by a fit; ``inflection`` has both dtypes and the points.
     """
-    with _threads(THREADS), torch.inference_mode():
+    with threads_limited(THREADS), torch.inference_mode():
         results = {name: _measure(dtype, quick) for name, dtype in DTYPES.items()}
         dispatch = _dispatch(100 if quick else 1000)
     float32_peak = results["float32"]["peak"]
@@ -56,7 +56,8 @@ def bench(quick: bool = False) -> dict[str, Any]:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads_limited(count: int) -> Iterator[None]:
+    """torch computes with so many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

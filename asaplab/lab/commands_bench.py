@@ -16,13 +16,14 @@ PARTS = ("shared", "slo", "factorial", "net_cost")  # of bench engine
 BENCHES = {
     "primitives": "dispatch and combine against gloo, MPI and memcpy (Figure 14)",
     "superkernel": "the MoE super kernel against the dense peak and the read bandwidth (Figure 3b)",
+    "attention": "the attention kernel against scaled_dot_product_attention",
     "engine": "SLO throughput of systems on real processes; tokens per second against transformers",
     "twin": "the event kernel: events and simulated seconds per second",
 }
 
 
 def add_parsers(subparsers: Any) -> None:
-    bench = subparsers.add_parser("bench", help="measure primitives, superkernel, engine or twin")
+    bench = subparsers.add_parser("bench", help="measure primitives, superkernel, attention, engine or twin")
     bench.add_argument("what", choices=BENCHES, help="; ".join(f"{name}: {text}" for name, text in BENCHES.items()))
     bench.add_argument("--quick", action="store_true", help="fewer sizes and repetitions, in about 50 seconds")
     bench.add_argument(

@@ -22,7 +22,7 @@ def page(tmp_path, monkeypatch):
 def test_committed_tables_are_those_of_the_saved_results(page):
     page.main(DOCS / "benchmarks")
     made = {path.name: path.read_text() for path in page.HERE.iterdir()}
-    assert {f"{name}.md" for name in ("primitives", "superkernel", "engine", "twin")} <= set(made)
+    assert {f"{name}.md" for name in ("primitives", "superkernel", "attention", "engine", "twin")} <= set(made)
     for name, content in made.items():
         assert (DOCS / "benchmarks" / name).read_text() == content, f"run python docs/benchmarks.py for {name}"
 

@@ -38,10 +38,15 @@ def test_ttft_of_held_out_workloads(paced, rps, scale, seed):
     traffic = workload.poisson(rps=rps, requests=16, seed=seed)
     traffic = replace(traffic, tokens=np.maximum(1, (traffic.tokens * scale).astype(int)))
     twin = simulated(setting, traffic).ttft_s()
-    # what else runs on the machine only ever adds time, so the less disturbed of two runs counts
-    engine = min((live.prefill(traffic).requests["ttft_s"] for _ in range(2)), key=np.mean)
-    assert twin.mean() == pytest.approx(engine.mean(), rel=0.10)
-    assert np.percentile(twin, 99) == pytest.approx(np.percentile(engine, 99), rel=0.20)
+
+    for chance in range(2):  # what else runs on the machine only ever adds time: a disturbed run gets a second chance
+        engine = live.prefill(traffic).requests["ttft_s"]
+        mean = twin.mean() == pytest.approx(engine.mean(), rel=0.10)
+        tail = np.percentile(twin, 99) == pytest.approx(np.percentile(engine, 99), rel=0.20)
+        if chance or (mean and tail):
+            assert mean, (twin.mean(), engine.mean())
+            assert tail, (np.percentile(twin, 99), np.percentile(engine, 99))
+            break
 
 
 @pytest.mark.slow
