@@ -8,6 +8,7 @@
 
 namespace {
 #include "vector.hpp"
+#include "dot.hpp"
 #include "format.hpp"
 #include "weighted_sum.hpp"
 #include "tiles.hpp"

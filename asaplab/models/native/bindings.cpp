@@ -4,13 +4,13 @@
 #include <nanobind/stl/string.h>
 
 #include <atomic>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "attention.hpp"
+#include "scratch.hpp"
 
 namespace nb = nanobind;
 
@@ -29,17 +29,6 @@ const AttentionKernel& kernel_for(const std::string& set, bool bfloat16) {
 #endif
   if (set != "wide") throw std::invalid_argument("no attention kernel is called " + set);
   return bfloat16 ? attention_wide_bfloat16 : attention_wide_float32;
-}
-
-// The calling thread's working memory, kept from call to call.
-char* own_scratch(size_t bytes) {
-  thread_local std::unique_ptr<char[]> memory;
-  thread_local size_t size = 0;
-  if (size < bytes + 64) {
-    memory.reset(new char[bytes + 64]);
-    size = bytes + 64;
-  }
-  return memory.get() + (64 - (uintptr_t)memory.get() % 64) % 64;
 }
 
 // q (heads, group, queries, d), k (heads, n, d), v (heads, n, dv), out like q; strides in elements, rows contiguous.

@@ -6,6 +6,7 @@
 
 namespace {
 #include "vector.hpp"
+#include "dot.hpp"
 #include "format.hpp"
 #include "shares.hpp"
 #include "weighted_sum.hpp"

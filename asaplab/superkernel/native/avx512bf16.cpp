@@ -3,12 +3,4 @@
 
 #include "everything.hpp"
 
-namespace {
-struct Dot {
-  static inline Vector<16>::F add(Vector<16>::U a, Vector<16>::F b, Vector<16>::F c) {
-    return _mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
-  }
-};
-}  // namespace
-
-extern const Kernel avx512bf16_bfloat16 = Mlp<Bfloat16Pairs<16, 12, Dot>>::kernel();
+extern const Kernel avx512bf16_bfloat16 = Mlp<Bfloat16Pairs<16, 12>>::kernel();

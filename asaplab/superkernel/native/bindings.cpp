@@ -22,6 +22,7 @@
 #endif
 
 #include "kernels.hpp"
+#include "scratch.hpp"
 
 namespace nb = nanobind;
 
@@ -68,19 +69,6 @@ const Kernel& kernel_for(const std::string& set, bool bfloat16) {
 #endif
 #endif
   return bfloat16 ? wide_bfloat16 : wide_float32;
-}
-
-char* aligned(char* memory) { return memory + (64 - (uintptr_t)memory % 64) % 64; }
-
-// The calling thread's working memory, kept from call to call.
-char* own_scratch(size_t bytes) {
-  thread_local std::unique_ptr<char[]> memory;
-  thread_local size_t size = 0;
-  if (size < bytes + 64) {
-    memory.reset(new char[bytes + 64]);
-    size = bytes + 64;
-  }
-  return aligned(memory.get());
 }
 
 // Streaming through weights is bound by address translation as much as by memory; the kernel may refuse silently.

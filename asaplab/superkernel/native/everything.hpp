@@ -6,6 +6,7 @@
 
 namespace {
 #include "vector.hpp"
+#include "dot.hpp"
 #include "format.hpp"
 #include "panels.hpp"
 #include "mlp.hpp"

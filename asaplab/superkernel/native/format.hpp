@@ -1,6 +1,6 @@
 // How numbers are held and multiplied: float32; bfloat16 widened to float32 in registers; bfloat16 in pairs for
 // instructions that sum two products. A step of a format consumes PAIR values of k for 2 * LANES columns.
-// Included inside an anonymous namespace, after vector.hpp.
+// Included inside an anonymous namespace, after vector.hpp and dot.hpp.
 
 template <int LANES_, int MR_>
 struct Float32 {
@@ -43,8 +43,7 @@ struct Bfloat16Widened {
   static inline void store(X* p, typename V::F v) { V::store_bfloat16(p, v); }
 };
 
-// Dot: c + a.low * b.low + a.high * b.high on pairs of bfloat16 in each 32-bit lane.
-template <int LANES_, int MR_, class Dot>
+template <int LANES_, int MR_>
 struct Bfloat16Pairs {
   static constexpr int LANES = LANES_, MR = MR_, NR = 2 * LANES, PAIR = 2;
   typedef Vector<LANES> V;
