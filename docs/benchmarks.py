@@ -20,6 +20,7 @@ from asaplab.show.style import GRID, INK, SERIES
 
 HERE = Path(__file__).parent / "benchmarks"
 Result = dict[str, Any]
+LOADED = 3.0  # load averages on two cores above which figures are disturbed
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -117,10 +118,20 @@ def attention(result: Result) -> list[str]:
 
 def engine(result: Result) -> list[str]:
     blocks = []
+
+    def quiet(part: str) -> str:
+        """How much else ran while a part was measured."""
+        load = result.get("measured", {}).get(part, {}).get("load")
+        if load is None:
+            return ""
+        return f" Load average {load:.1f}." if load <= LOADED else f" **Load average {load:.1f}: disturbed.**"
+
     efficiency, over = result["disaggregation_efficiency"], result["reference_over_transformers"]
     if efficiency:
         shares = f"attention share {text(efficiency['attention_share'])}, batches of {efficiency['batch']}"
-        blocks.append(f"**Disaggregation efficiency** (shared cores): {interval(efficiency)}; {shares}.")
+        blocks.append(
+            f"**Disaggregation efficiency** (shared cores): {interval(efficiency)}; {shares}.{quiet('shared')}"
+        )
     if over:
         blocks.append(f"**Reference over transformers**, prefill tokens per second, bfloat16: {text(over)}.")
     if result.get("fixed_rates"):
@@ -128,7 +139,8 @@ def engine(result: Result) -> list[str]:
     for name, found in result.get("slo", {}).items():
         blocks += [
             f"**SLO throughput, lengths of {name}** (paced; SLO {text(found['slo_s'])} s; runs of "
-            f"{text(found['run_s'])} s; {text(found['mean_tokens'])} tokens a prompt; {found['excluded']} beyond S)",
+            f"{text(found['run_s'])} s; {text(found['mean_tokens'])} tokens a prompt; {found['excluded']} beyond S)."
+            + quiet(f"slo/{name}"),
             table([{"system": s, "requests/s (95%)": interval(one)} for s, one in found["slo_rps"].items()]),
             table([{"ratio": pair, "value (95%)": interval(one)} for pair, one in found["ratios"].items()]),
         ]
@@ -136,7 +148,10 @@ def engine(result: Result) -> list[str]:
         f = result["factorial"]
         kept = "all keep the SLO" if f["sustained"] else "not all keep the SLO"
         rows = [{"on": ", ".join(row["on"]) or "none", "mean TTFT (s)": row["mean_ttft_s"]} for row in f["rows"]]
-        blocks += [f"**The four optimizations** at {text(f['rps'])} requests/s ({f['traffic']}; {kept})", table(rows)]
+        blocks += [
+            f"**The four optimizations** at {text(f['rps'])} requests/s ({f['traffic']}; {kept}).{quiet('factorial')}"
+        ]
+        blocks += [table(rows)]
         if f["effects"]:
             blocks.append(
                 table([{"optimization": n, "TTFT with / without (95%)": interval(e)} for n, e in f["effects"].items()])
@@ -145,7 +160,8 @@ def engine(result: Result) -> list[str]:
         c = result["net_cost"]
         rows = [{"part": g, "asap minus default (s, 95%)": interval(e)} for g, e in c["groups"].items()]
         rows.append({"part": "TTFT", "asap minus default (s, 95%)": interval(c["asap_minus_default"]["ttft"])})
-        blocks += [f"**Net cost** at {text(c['rps'])} requests/s ({c['traffic']})", table(rows)]
+        blocks += [f"**Net cost** at {text(c['rps'])} requests/s ({c['traffic']}).{quiet('net_cost')}"]
+        blocks += [table(rows)]
     return blocks
 
 

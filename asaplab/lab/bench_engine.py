@@ -15,7 +15,7 @@ from asaplab.errors import require
 from asaplab.lab import bench_shared_cores as shared
 from asaplab.lab.bench_factorial import common_rate, factorial, net_cost
 from asaplab.lab.bench_paced import MODEL, SHRINK, S, Traffic, instance, slo_of, traffics, ttft_at
-from asaplab.lab.bench_progress import Partial
+from asaplab.lab.bench_progress import Partial, moment
 from asaplab.lab.bench_slo import ABLATIONS, SYSTEMS, slo_rates
 
 PARTS = ("shared", "slo", "factorial", "net_cost")
@@ -36,8 +36,9 @@ def bench(
     Keys: ``mode``; ``disaggregation_efficiency`` {value, ci95} and ``reference_over_transformers`` {family: ratio} on
     shared cores; ``slo_rps`` {trace: {system: {value, ci95}}} with its ratios and runs in ``slo``, ``factorial`` and
     ``net_cost`` in paced mode, the latter two on the first trace. With ``quick``: one trace, asap and default at three
-    fixed rates (``fixed_rates``), and ``slo_rps`` is None. ``parts`` leaves out what it does not name. With ``out``
-    the result is written there after every run.
+    fixed rates (``fixed_rates``), and ``slo_rps`` is None. With ``out`` the result is written there after every run.
+    ``parts`` leaves out what it does not name; what the same machine has measured of that before, as ``out`` has it,
+    is kept. ``measured`` says of each part when it was measured and how many processes then wanted the cores.
 
     Raises:
         InputError: a trace cannot be read, or ``repeats`` is below 1.
@@ -57,7 +58,10 @@ def bench(
         "net_cost": None,
         "disaggregation_efficiency": None,
         "reference_over_transformers": None,
+        "measured": {},
     }
+    if parts:
+        result |= partial.before()
     chosen = set(parts or PARTS)
     if "shared" in chosen:
         efficiency = (2, 1, 2) if quick else (16, 4, 8)
@@ -66,6 +70,7 @@ def bench(
         over = (1, shared.TINY) if quick else (5, shared.FAMILIES)
         result["reference_over_transformers"] = shared.reference_over_transformers(*over)
         partial.say("reference over transformers: done")
+        result["measured"]["shared"] = moment()
         partial.keep(result)
     if quick:
         return result | {"fixed_rates": fixed_rates(asked[0], seed, partial.say)}
@@ -88,6 +93,7 @@ def _paced(
                 for key in path[:-1]:
                     place[key] = place = place.get(key) or {}
                 place[path[-1]] = found
+                result["measured"]["/".join(path)] = moment()
                 result["slo_rps"] = {name: one["slo_rps"] for name, one in result.get("slo", {}).items()} or None
                 partial.keep(result)
 

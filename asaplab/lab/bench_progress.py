@@ -19,6 +19,16 @@ class Partial:
         self.path = None if out is None else out / f"bench-{name}.json"
         self.start = time.monotonic()
 
+    def before(self) -> dict[str, Any]:
+        """What an earlier run on this machine left under ``out``, if there is any."""
+        if self.path is None or not self.path.exists():
+            return {}
+        kept: dict[str, Any] = json.loads(self.path.read_text())
+        there, here = kept.pop("machine"), machine()
+        kept.pop("complete")
+        same = all(there[key] == here[key] for key in ("processor", "cores", "cpu_capability", "torch"))
+        return kept if same else {}
+
     def say(self, text: str) -> None:
         print(f"asaplab bench [{time.monotonic() - self.start:5.0f} s] {text}", file=sys.stderr, flush=True)
 
@@ -30,6 +40,11 @@ class Partial:
         draft = self.path.with_suffix(".part")
         draft.write_text(json.dumps(result | {"complete": complete, "machine": machine()}, indent=1))
         draft.replace(self.path)
+
+
+def moment() -> dict[str, Any]:
+    """When, and how many processes wanted the cores, on the average of five minutes."""
+    return {"when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "load": round(os.getloadavg()[1], 2)}
 
 
 def machine() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from asaplab import models
 from asaplab.cli import main
 from asaplab.core import TTFT_PARTS
 from asaplab.errors import InputError
-from asaplab.lab import bench_engine, bench_factorial, bench_paced, bench_shared_cores, bench_slo
+from asaplab.lab import bench_engine, bench_factorial, bench_paced, bench_progress, bench_shared_cores, bench_slo
 from asaplab.lab.bench_engine import bench
 from asaplab.lab.bench_factorial import OPTIMIZATIONS, combination, combinations, cost_of, effects
 from asaplab.lab.sustained import Seen
@@ -97,6 +97,18 @@ def test_a_part_alone(known):
     assert result["factorial"]["effects"]["overlap"]["ci95"] is None
     assert result["slo_rps"] is None
     assert result["disaggregation_efficiency"] is None
+
+
+def test_parts_measured_in_turn_make_one_result(known, tmp_path, monkeypatch):
+    bench(parts=["factorial"], repeats=1, out=tmp_path)
+    first = json.loads((tmp_path / "bench-engine.json").read_text())
+    result = bench(parts=["shared", "slo"], repeats=2, out=tmp_path)
+    assert result["factorial"] == first["factorial"]
+    assert result["disaggregation_efficiency"] == EFFICIENCY
+    assert set(result["measured"]) == {"factorial", "shared", "slo/paper/16"}
+    assert all(moment["load"] >= 0 for moment in result["measured"].values())
+    monkeypatch.setattr(bench_progress, "machine", lambda: first["machine"] | {"processor": "another"})
+    assert bench(parts=["shared"], repeats=1, out=tmp_path)["factorial"] is None  # another machine's is not kept
 
 
 @pytest.mark.slow
