@@ -55,14 +55,14 @@ def index_mask(q_hmd: Tensor, weight_hm: Tensor, k_nd: Tensor, position: int, si
     """The additive mask_mn of queries at ``position``..: 0 at the chosen keys, -inf elsewhere.
 
     A query's score for a key is ``sum_h weight_h relu(q_h . k / sqrt(d))``; of equal scores the earlier key wins. The
-    queries lie in one block of BLOCK positions and each is scored in its own place there, so that a query's bits do not
-    depend on how the prompt was cut.
+    queries are scored in their own places of whole blocks of BLOCK positions, so that a query's bits do not depend on how
+    a block of the prompt was cut.
     """
     m, n = q_hmd.shape[1], k_nd.shape[0]
     if position + m <= sizes.top_k:  # no query sees more keys than it may choose
         return torch.zeros(m, n, dtype=policy.high)
     rows = slice(position % BLOCK, position % BLOCK + m)
-    q_hbd = F.pad(q_hmd, (0, 0, rows.start, BLOCK - rows.stop)).to(policy.high)
+    q_hbd = F.pad(q_hmd, (0, 0, rows.start, -rows.stop % BLOCK)).to(policy.high)
     key_dn = k_nd.to(policy.high).t()
     score_mn = torch.zeros(m, n, dtype=policy.high)
     for q_bd, weight_m in zip(q_hbd, weight_hm):  # head after head: one block of scores at a time
