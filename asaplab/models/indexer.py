@@ -55,8 +55,8 @@ def index_mask(q_hmd: Tensor, weight_hm: Tensor, k_nd: Tensor, position: int, si
     """The additive mask_mn of queries at ``position``..: 0 at the chosen keys, -inf elsewhere.
 
     A query's score for a key is ``sum_h weight_h relu(q_h . k / sqrt(d))``; of equal scores the earlier key wins. The
-    queries are scored in their own places of whole blocks of BLOCK positions, so that a query's bits do not depend on how
-    a block of the prompt was cut.
+    queries are scored in their own places of whole blocks of BLOCK positions, so that a query's bits do not depend on
+    how a block of the prompt was cut.
     """
     m, n = q_hmd.shape[1], k_nd.shape[0]
     if position + m <= sizes.top_k:  # no query sees more keys than it may choose
