@@ -9,16 +9,20 @@ SOURCES := pyproject.toml CMakeLists.txt $(CONSTRAINTS) $(shell find asaplab -pa
 
 install: .venv/installed
 
-.venv/installed: $(SOURCES)
+# with the tools or without them, the native parts are built once
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "asaplab needs Python 3.11 or newer; set PYTHON=python3.11")'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv
+
+.venv/installed: $(SOURCES) | $(BIN)/python
 	@echo "installing asaplab into .venv (a few minutes the first time)"
 	$(PIP) -e .
 	@touch $@
 
-.venv/installed-dev: .venv/installed
+.venv/installed-dev: $(SOURCES) | $(BIN)/python
+	@echo "installing asaplab and its tools into .venv (a few minutes the first time)"
 	$(PIP) -e '.[dev]'
-	@touch $@
+	@touch .venv/installed $@
 
 # the quickstart notebook through papermill on Dask; prints its table and where the report lies
 run: install
