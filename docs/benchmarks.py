@@ -20,7 +20,6 @@ from asaplab.show.style import GRID, INK, SERIES
 
 HERE = Path(__file__).parent / "benchmarks"
 Result = dict[str, Any]
-LOADED = 3.0  # load averages on two cores above which figures are disturbed
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -38,11 +37,19 @@ def interval(found: Mapping[str, Any] | None) -> str:
     return text(found["value"]) + ("" if ends is None else f" ({text(ends[0])} to {text(ends[1])})")
 
 
+def loaded(result: Result, load: float) -> bool:
+    """Whether other work disturbed a figure: more than one process beyond the cores."""
+    return bool(load > result["machine"]["cores"] + 1)
+
+
 def machine(result: Result) -> str:
     m = result["machine"]
     place = f"{m['processor']}, {m['cores']} cores, {m['memory_gb']:.0f} GB, {m['cpu_capability']}, torch {m['torch']}"
-    loaded = m["load"][1] > m["cores"] + 1
-    note = " **The machine was loaded with other work: times are high and ratios noisy.**" if loaded else ""
+    note = (
+        " **The machine was loaded with other work: times are high and ratios noisy.**"
+        if loaded(result, m["load"][1])
+        else ""
+    )
     part = "" if result["complete"] else " **Interrupted: part of the run only.**"
     return f"Measured {m['when']} on {place}; load average {m['load'][1]:.1f}.{note}{part}"
 
@@ -124,7 +131,7 @@ def engine(result: Result) -> list[str]:
         load = result.get("measured", {}).get(part, {}).get("load")
         if load is None:
             return ""
-        return f" Load average {load:.1f}." if load <= LOADED else f" **Load average {load:.1f}: disturbed.**"
+        return f" **Load average {load:.1f}: disturbed.**" if loaded(result, load) else f" Load average {load:.1f}."
 
     efficiency, over = result["disaggregation_efficiency"], result["reference_over_transformers"]
     if efficiency:

@@ -12,6 +12,7 @@ namespace {
 #include "format.hpp"
 #include "weighted_sum.hpp"
 #include "tiles.hpp"
+#include "carver.hpp"
 
 // A block's keys come from far away, so its queries are many. It proceeds in turns: a pair of stacks of 16 queries meets
 // one block of keys.
@@ -29,23 +30,18 @@ struct Memory {  // of one call
 
 int64_t lay(const Attention& job, char* base, Memory* memory) {
   const int64_t n = up_to(job.start + job.queries, KEYS), dv = up_to(job.dv, COLUMNS);
-  int64_t at = 0;
-  auto take = [&](int64_t bytes) {
-    char* here = base + at;
-    at += up_to(bytes, 64);
-    return here;
-  };
+  Carver carver{base};
   Memory m;
-  m.keys = (uint16_t*)take(n * up_to(job.d, STEP) * 2);
-  m.values = (uint16_t*)take(n * dv * 2);
-  m.queries = (uint16_t*)take(QUERIES * up_to(job.d, STEP) * 2);
-  m.shares = (uint16_t*)take(2 * PAIR * KEYS * 2);
-  m.scores = (float*)take(2 * PAIR * KEYS * 4);
-  m.out = (float*)take(QUERIES * dv * 4);
-  m.sum = (float*)take(QUERIES * 16 * 4);
-  m.most = (float*)take(QUERIES * 4);
+  m.keys = carver.take<uint16_t>(n * up_to(job.d, STEP));
+  m.values = carver.take<uint16_t>(n * dv);
+  m.queries = carver.take<uint16_t>(QUERIES * up_to(job.d, STEP));
+  m.shares = carver.take<uint16_t>(2 * PAIR * KEYS);
+  m.scores = carver.take<float>(2 * PAIR * KEYS);
+  m.out = carver.take<float>(QUERIES * dv);
+  m.sum = carver.take<float>(QUERIES * 16);
+  m.most = carver.take<float>(QUERIES);
   if (memory) *memory = m;
-  return at;
+  return carver.at;
 }
 
 int64_t scratch_bytes(const Attention& job) { return lay(job, nullptr, nullptr); }

@@ -7,8 +7,6 @@
 
 static constexpr int64_t KEYS = 128, QUERIES = 48;
 
-static inline int64_t up_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 template <class T>
 struct Blocked {
   typedef typename T::V V;
@@ -45,24 +43,19 @@ struct Blocked {
 
   static int64_t lay(const Attention& job, char* base, Memory* memory) {
     const int64_t n = up_to(job.start + job.queries, KEYS), dk = steps_of(job.d) * PAIR, dv = up_to(job.dv, NR);
-    int64_t at = 0;
-    auto take = [&](int64_t bytes) {
-      char* here = base + at;
-      at += up_to(bytes, 64);
-      return here;
-    };
+    Carver carver{base};
     Memory m;
-    m.keys = (X*)take(n * dk * sizeof(X));
-    m.values = (X*)take(n * dv * sizeof(X));
-    m.queries = (A*)take(QUERIES * steps_of(job.d) * sizeof(A));
-    m.shares = (A*)take(QUERIES * (KEYS / PAIR) * sizeof(A));
-    m.scores = (float*)take(QUERIES * KEYS * sizeof(float));
-    m.out = (float*)take(QUERIES * dv * sizeof(float));
-    m.sum = (F*)take(QUERIES * sizeof(F));
-    m.most = (float*)take(QUERIES * sizeof(float));
-    m.fade = (float*)take(QUERIES * sizeof(float));
+    m.keys = carver.take<X>(n * dk);
+    m.values = carver.take<X>(n * dv);
+    m.queries = carver.take<A>(QUERIES * steps_of(job.d));
+    m.shares = carver.take<A>(QUERIES * (KEYS / PAIR));
+    m.scores = carver.take<float>(QUERIES * KEYS);
+    m.out = carver.take<float>(QUERIES * dv);
+    m.sum = carver.take<F>(QUERIES);
+    m.most = carver.take<float>(QUERIES);
+    m.fade = carver.take<float>(QUERIES);
     if (memory) *memory = m;
-    return at;
+    return carver.at;
   }
 
   static int64_t scratch_bytes(const Attention& job) { return lay(job, nullptr, nullptr); }

@@ -10,5 +10,6 @@ namespace {
 #include "format.hpp"
 #include "shares.hpp"
 #include "weighted_sum.hpp"
+#include "carver.hpp"
 #include "blocked.hpp"
 }  // namespace

@@ -9,8 +9,6 @@
 
 static constexpr int64_t KC = 256;  // k in a block: its weight panel stays in the first-level cache
 
-static inline int64_t up_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 static inline int64_t block_k(int64_t K, int64_t k0) { return K - k0 < KC ? K - k0 : KC; }
 
 template <class T>

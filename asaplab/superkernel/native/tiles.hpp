@@ -5,8 +5,6 @@
 static constexpr int64_t ROWS = 16, COLUMNS = 32, STEP = 32;  // of a tile of x, of a pair of weight tiles, and their k
 static constexpr int64_t TILE = ROWS * STEP, WEIGHTS = COLUMNS * STEP;  // elements of both
 
-static inline int64_t up_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 // All eight registers whole, as long as this lives; every library sets them anew before it uses them.
 struct Tiles {
   Tiles() {

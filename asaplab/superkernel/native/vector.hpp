@@ -2,6 +2,8 @@
 // Included inside an anonymous namespace: each source file is compiled for its own instruction set, and nothing of it
 // may be merged with another file's.
 
+static inline int64_t up_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
 template <int LANES>
 struct Types;
 
