@@ -148,7 +148,12 @@ def engine(result: Result) -> list[str]:
             f"**SLO throughput, lengths of {name}** (paced; SLO {text(found['slo_s'])} s; runs of "
             f"{text(found['run_s'])} s; {text(found['mean_tokens'])} tokens a prompt; {found['excluded']} beyond S)."
             + quiet(f"slo/{name}"),
-            table([{"system": s, "requests/s (95%)": interval(one)} for s, one in found["slo_rps"].items()]),
+            table(
+                [
+                    {"system": s, "devices": one["devices"], "requests/s (95%)": interval(one)}
+                    for s, one in found["slo_rps"].items()
+                ]
+            ),
             table([{"ratio": pair, "value (95%)": interval(one)} for pair, one in found["ratios"].items()]),
         ]
     if result["factorial"]:

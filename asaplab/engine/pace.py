@@ -61,11 +61,12 @@ def pace_of(checkpoint: Checkpoint, policy: Policy, instance: Instance) -> float
     """
     cores = len(os.sched_getaffinity(0))
     shape = hashlib.sha256((checkpoint.directory / "config.json").read_bytes()).hexdigest()[:16]
-    key = f"{shape}-{policy.dtype}-{instance.D}x{instance.T}+{instance.E}-{cores}"
+    n, T = instance.devices, instance.T
+    key = f"{shape}-{policy.dtype}-{n} devices-T={T}-{cores} cores"
     place = cache_folder() / "pace" / (hashlib.sha256(key.encode()).hexdigest()[:16] + ".json")
     if place.exists():
         return float(json.loads(place.read_text())["pace"])
-    pace = _two_digits_up(_slowest_ratio(checkpoint, policy, instance) * instance.devices * 2 / cores)
+    pace = _two_digits_up(_slowest_ratio(checkpoint, policy, T, n) * n * 2 / cores)
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = place.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps({"pace": pace, "of": key}))
@@ -77,22 +78,26 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asaplab"
 
 
-def _slowest_ratio(checkpoint: Checkpoint, policy: Policy, instance: Instance) -> float:
-    """The larger of measured over nominal time of the two stages, for one middle layer on one thread."""
+def _slowest_ratio(checkpoint: Checkpoint, policy: Policy, T: int, devices: int) -> float:
+    """The larger of measured over nominal time of the two stages, for one middle layer on one thread.
+
+    A MoE device has the experts that it has where all devices hold some: with more, its fixed costs weigh less.
+    """
     config = checkpoint.config
-    costs = nominal_costs(counts(config), instance.T, math.ceil(config.E_total / instance.E))
+    held = math.ceil(config.E_total / devices)
+    costs = nominal_costs(counts(config), T, held)
     layer = next(layer for layer in range(config.L) if config.is_moe(layer))
     sequences, length = PROBE
-    stage = AttentionStage(config, checkpoint.attention_weights(0, instance.T, policy), policy, 0, instance.T)
+    stage = AttentionStage(config, checkpoint.attention_weights(0, T, policy), policy, 0, T)
     ids = [torch.randint(0, config.vocab, (length,)) for _ in range(sequences)]
 
     def attention() -> None:
         context = stage.begin(ids, [stage.cache(length) for _ in ids])
         h_NH = stage.embed(context)
         stage.attention(layer, h_NH, context)
-        stage.route(layer, h_NH[: len(h_NH) // instance.T])
+        stage.route(layer, h_NH[: len(h_NH) // T])
 
-    experts = range(math.ceil(config.E_total / instance.E))
+    experts = range(held)
     table = superkernel.pack({layer: checkpoint.expert_weights(layer, experts, policy)})
     rows = max(1, sequences * length * config.K * len(experts) // config.E_total)
     x_mH = torch.randn(rows, config.H).to(policy.dtype)

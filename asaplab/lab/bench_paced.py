@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from asaplab import models, workload
-from asaplab.core import Run, System, Workload
+from asaplab.core import Instance, Run, System, Workload
 from asaplab.engine import Deployment, deploy
 from asaplab.models.checkpoint import Checkpoint
 from asaplab.models.counts import counts
@@ -27,7 +27,8 @@ from asaplab.profiles.nominal import nominal_costs
 from asaplab.scheduler import named
 
 MODEL = "tiny-deepseek-v3"
-ATTENTION, EXPERTS = (2, 1), 2
+DEVICES = 4
+EVEN = Instance(D=2, T=1, E=2)  # the paper's split of its devices: half for each role
 SHRINK = 16
 S = 32768 // SHRINK
 PAPER_FLOOR_S = 0.44e-3  # 16 of DeepSeek-V3's experts in int8, 705 MB, read at 1.6 TB/s: a MoE device with E = 16
@@ -72,7 +73,24 @@ def traffics(traces: Sequence[Path] | None) -> list[Traffic]:
 def floor_s() -> float:
     """What a MoE device takes at least for a layer of the small model, in nominal seconds."""
     config = Checkpoint(models.resolve(MODEL)).config
-    return nominal_costs(counts(config), ATTENTION[1], math.ceil(config.E_total / EXPERTS), SHRINK).moe_floor_s
+    return nominal_costs(counts(config), EVEN.T, math.ceil(config.E_total / EVEN.E), SHRINK).moe_floor_s
+
+
+def balanced(traffic: Traffic) -> Instance:
+    """The split of the devices over the roles that the model and these lengths ask for, before anything is measured.
+
+    Of all splits it is the one whose busier role could serve the most requests by the nominal costs, in batches that
+    close at asap's threshold. The paper's even split suits its model, not every model.
+    """
+    config = Checkpoint(models.resolve(MODEL)).config
+    costs = nominal_costs(counts(config), 1, config.E_total, SHRINK)
+    tokens = float(traffic.lengths.mean())
+    squares = float((traffic.lengths.astype(float) ** 2).mean())
+    token_s = costs.attention_token_s + costs.attention_fixed_s * SHRINK / named("asap").batching.threshold_tokens
+    attention_s = config.L * (token_s * tokens + costs.attention_square_s * squares)
+    moe_s = (config.L - len(config.dense_layers)) * costs.moe_row_s * config.K * tokens
+    splits = [Instance(D=DEVICES - E, T=1, E=E) for E in range(1, DEVICES)]
+    return max(splits, key=lambda split: min(split.D / attention_s, split.E / moe_s))
 
 
 def shrunk(system: System) -> System:
@@ -86,13 +104,13 @@ def shrunk(system: System) -> System:
     )
 
 
-def instance(system: System | str) -> Any:
-    """A paced deployment of 2x1+2 devices (colocated systems: on as many)."""
+def instance(system: System | str, split: Instance) -> Any:
+    """A paced deployment (colocated systems: on as many devices)."""
     chosen = named(system) if isinstance(system, str) else system
     return deploy(
         MODEL,
-        attention=ATTENTION,
-        experts=EXPERTS,
+        attention=(split.D, split.T),
+        experts=split.E,
         system=shrunk(chosen),
         mode="paced",
         max_batch_tokens=S,
@@ -114,7 +132,7 @@ def ttft_at(live: Deployment, traffic: Traffic, rps: float, duration_s: float, s
 
 def slo_of(traffic: Traffic, requests: int = 20) -> float:
     """The SLO in seconds: 10 times default's mean TTFT when every request finds the instance idle."""
-    with instance("default") as live:
+    with instance("default", EVEN) as live:
         times = []
         for i in range(requests):
             tokens = traffic.lengths[i % len(traffic.lengths)].clip(max=S)

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from asaplab.core import Instance, System
 from asaplab.engine import Deployment
-from asaplab.lab.bench_paced import Traffic, instance, ttft_at
+from asaplab.lab.bench_paced import EVEN, Traffic, balanced, instance, ttft_at
 from asaplab.lab.sustained import Interval, Seen, best_guess, crossing, neighbourhood, steepness
+from asaplab.scheduler import named
 
 SYSTEMS = ("default", "chunked", "asap")
-ABLATIONS = ("asap-p2p",)  # on the first traffic only: asynchronous primitives replaced, all else fixed
+ABLATIONS = ("asap-p2p", "asap-refill-slot", "asap-even-split")  # on the first traffic only
 LONG, SHORT = 60.0, 15.0  # SLOs that a run lasts
 TRIES = 4  # of a long run to come near the SLO
 START_RPS = 8.0
-RATIOS = (("asap", "default"), ("asap", "chunked"), ("asap", "asap-p2p"))
+RATIOS = (("asap", "default"), ("asap", "chunked"), *(("asap", name) for name in ABLATIONS))
+Contenders = Mapping[str, tuple[System, Instance]]
+
+
+def contenders(traffic: Traffic, names: Sequence[str]) -> Contenders:
+    """Each system and the devices it gets: ``balanced`` for the lengths, but for the ablation of that."""
+    asap, split = named("asap"), balanced(traffic)
+    slot = replace(asap, pipeline=replace(asap.pipeline, refill="slot"))  # a new batch as soon as one is done
+    own = {"asap-refill-slot": (slot, split), "asap-even-split": (asap, EVEN)}
+    return {name: own.get(name) or (named(name), split) for name in names}
 
 
 def slo_rates(
@@ -33,22 +45,23 @@ def slo_rates(
 
     Repetition k of every system replays the arrivals of seed + k, scaled to its rate; ratios are of repetitions.
     """
+    field = contenders(traffic, systems)
     seen: dict[str, list[Seen]] = {}
     found: dict[str, list[float]] = {name: [] for name in systems}
     guess = START_RPS
     for name in systems:
-        with instance(name) as live:
+        with instance(*field[name]) as live:
             seen[name] = neighbourhood(partial(_ttft_s, live, traffic, short * slo_s, seed), slo_s, start=guess)
         guess = best_guess(seen[name], slo_s)
         tell(f"{traffic.name}: {name} near {guess:.3g} requests/s", {})
     for repeat in range(repeats):
         for name in systems:
-            with instance(name) as live:
+            with instance(*field[name]) as live:
                 run = _near_slo(seen[name], slo_s, partial(_ttft_s, live, traffic, long * slo_s, seed + repeat))
             found[name].append(crossing(run, slo_s, steepness(seen[name], slo_s)))
             text = f"{traffic.name}: {name} {found[name][-1]:.3g} requests/s (run {repeat + 1} of {repeats})"
-            tell(text, _result(traffic, slo_s, seen, found, repeat + 1, long))
-    return _result(traffic, slo_s, seen, found, repeats, long)
+            tell(text, _result(traffic, field, slo_s, seen, found, long))
+    return _result(traffic, field, slo_s, seen, found, long)
 
 
 def _near_slo(seen: list[Seen], slo_s: float, ttft_s: Callable[[float], float]) -> Seen:
@@ -68,10 +81,10 @@ def _ttft_s(live: Deployment, traffic: Traffic, duration_s: float, seed: int, rp
 
 def _result(
     traffic: Traffic,
+    field: Contenders,
     slo_s: float,
     seen: dict[str, list[Seen]],
     found: dict[str, list[float]],
-    repeats: int,
     long: float,
 ) -> dict[str, Any]:
     return {
@@ -80,13 +93,20 @@ def _result(
         "mean_tokens": float(traffic.lengths.mean()),
         "excluded": traffic.excluded,
         "slo_rps": {
-            name: Interval.of(rates).plain() | {"steepness": steepness(seen[name], slo_s)}
+            name: Interval.of(rates).plain()
+            | {"steepness": steepness(seen[name], slo_s), "devices": devices(*field[name])}
             for name, rates in found.items()
             if rates
         },
         "ratios": {f"{a}/{b}": ratio(found[a], found[b]) for a, b in RATIOS if found.get(a) and found.get(b)},
         "runs": {name: [run._asdict() for run in runs] for name, runs in seen.items()},
     }
+
+
+def devices(system: System, split: Instance) -> str:
+    """DxT+E, or how many devices share both roles."""
+    colocated = system.placement.kind == "colocated"
+    return f"{split.devices} colocated" if colocated else f"{split.D}x{split.T}+{split.E}"
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:

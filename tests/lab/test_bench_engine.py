@@ -20,7 +20,8 @@ from asaplab.models.counts import counts
 from asaplab.profiles.nominal import nominal_costs
 from asaplab.scheduler import named
 
-SPEEDS = {"default": 20.0, "chunked": 22.0, "asap-p2p": 30.0, "asap": 40.0}
+SPEEDS = {"default": 10 * 1.5**4 / 2, "chunked": 22.0, "asap-p2p": 30.0, "asap": 10 * 1.5**4}
+SPEEDS |= {"asap-refill-slot": 44.0, "asap-even-split": 32.0}
 EFFICIENCY = {"value": 0.9, "ci95": [0.88, 0.92]}
 
 
@@ -29,12 +30,15 @@ def known(monkeypatch):
     """Instances whose mean TTFT is a steep power of the rate; each optimization makes them half as fast again."""
 
     @contextlib.contextmanager
-    def instance(system):
+    def instance(system, split):
         if isinstance(system, str):
             capacity = SPEEDS[system]
-        else:
-            on = 0 if system.name == "asap[]" else 4 if system.name == "asap" else system.name.count(",") + 1
+        elif "[" in system.name:
+            on = 0 if system.name == "asap[]" else system.name.count(",") + 1
             capacity = 10.0 * 1.5**on
+        else:
+            name = "asap-refill-slot" if system.pipeline.refill == "slot" else system.name
+            capacity = SPEEDS["asap-even-split" if split == bench_paced.EVEN else name]
         yield SimpleNamespace(capacity=capacity, prefill=lambda work: None)
 
     def ttft_at(live, traffic, rps, duration_s, seed):
@@ -62,7 +66,9 @@ def test_everything_is_measured_and_kept(known, capsys, tmp_path):
     assert result["disaggregation_efficiency"] == EFFICIENCY
     ((name, systems),) = result["slo_rps"].items()
     assert name == "paper/16"
-    assert set(systems) == {"default", "chunked", "asap", "asap-p2p"}
+    assert set(systems) == set(SPEEDS)
+    assert systems["default"]["devices"] == "4 colocated"
+    assert (systems["asap"]["devices"], systems["asap-even-split"]["devices"]) == ("3x1+1", "2x1+2")
     for system, found in systems.items():
         assert found["value"] == pytest.approx(SPEEDS[system], rel=0.01)
         low, high = found["ci95"]
@@ -173,6 +179,23 @@ def test_lengths_of_a_trace_and_what_is_left_out(tmp_path):
     work = traffic.at(20.0, 5.0, seed=1)
     assert set(np.unique(work.tokens)) <= {200, 1}
     assert work.arrival_s[-1] <= 5.0
+
+
+@pytest.mark.parametrize(("tokens", "devices"), [(16, "2x1+2"), (256, "3x1+1"), (2048, "3x1+1")])
+def test_devices_follow_the_work_of_the_roles(tokens, devices):
+    split = bench_paced.balanced(bench_paced.Traffic(name="equal", lengths=np.full(5, tokens)))
+    assert bench_slo.devices(named("asap"), split) == devices
+    config = Checkpoint(models.resolve(bench_paced.MODEL)).config
+    batch = max(1, 128 // tokens)  # prompts that asap takes together
+
+    def rate(D, E):
+        costs = nominal_costs(counts(config), 1, config.E_total // E, shrink=16)
+        layers = config.L, config.L - len(config.dense_layers)
+        attention_s = layers[0] * costs.attention_s(batch * tokens, batch * tokens**2)
+        moe_s = layers[1] * costs.moe_s(batch * tokens * config.K / E)
+        return batch * min(D / attention_s, 1 / moe_s)
+
+    assert rate(split.D, split.E) == max(rate(D, 4 - D) for D in (1, 2, 3))
 
 
 def test_bad_input_names_the_rule(capsys):
