@@ -43,7 +43,7 @@ ENGINE = {
     "slo": {
         "azure": {
             "slo_s": 1.0, "run_s": 60.0, "mean_tokens": 130.0, "excluded": 4,
-            "slo_rps": {"asap": {"value": 8.0, "ci95": [7.0, 9.0]}, "default": {"value": 4.0, "ci95": None}},
+            "slo_rps": {"asap": {"value": 8.0, "ci95": [7.0, 9.0], "devices": "3x1+1"}, "default": {"value": 4.0, "ci95": None, "devices": "4 colocated"}},
             "ratios": {"asap/default": {"value": 2.0, "ci95": [1.5, 2.5]}},
         }
     },
