@@ -43,7 +43,10 @@ ENGINE = {
     "slo": {
         "azure": {
             "slo_s": 1.0, "run_s": 60.0, "mean_tokens": 130.0, "excluded": 4,
-            "slo_rps": {"asap": {"value": 8.0, "ci95": [7.0, 9.0], "devices": "3x1+1"}, "default": {"value": 4.0, "ci95": None, "devices": "4 colocated"}},
+            "slo_rps": {
+                "asap": {"value": 8.0, "ci95": [7.0, 9.0], "devices": "3x1+1"},
+                "default": {"value": 4.0, "ci95": None, "devices": "4 colocated"},
+            },
             "ratios": {"asap/default": {"value": 2.0, "ci95": [1.5, 2.5]}},
         }
     },
@@ -67,7 +70,7 @@ def test_engine_shows_intervals_and_leaves_out_what_is_missing(page, tmp_path, c
     (tmp_path / "bench-engine.json").write_text(json.dumps(ENGINE | changes))
     page.main(tmp_path)
     shown = (page.HERE / "engine.md").read_text()
-    assert ("| asap | 8 (7 to 9) |" in shown) == ("slo" not in changes)
+    assert ("| asap | 3x1+1 | 8 (7 to 9) |" in shown) == ("slo" not in changes)
     assert ("| barriers | -0.2 (-0.3 to -0.1) |" in shown) == ("net_cost" not in changes)
     assert ("0.9 (0.8 to 1)" in shown) == ("disaggregation_efficiency" not in changes)
     assert "loaded" not in shown
