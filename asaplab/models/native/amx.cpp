@@ -119,77 +119,79 @@ void take_queries(const Attention& job, int64_t head, int64_t first, int64_t row
   }
 }
 
-// One row of scores, of which a query sees the first `seen` of `keys`.
+// One row of scores, of which a query sees the first `seen` of `keys`. It becomes a row of shares 2^(scale score - most),
+// zeros beyond the seen keys, in pieces of CHUNK keys: small enough that a piece and the tiles' next products are in the
+// processor's window together. `most` is the highest score of a query's first keys, so that one pass is enough; only
+// where later ones rise FAR above it does it move, and then `finish` gives what earlier sums and results must be
+// multiplied with.
+constexpr int64_t CHUNK = 128;
+constexpr float FAR = 64.f;
+
 struct Row {
   const float* score;  // 32 lie together, then those of the other rows
-  int64_t whole;       // of the seen, in whole steps
+  uint16_t* share;
+  int64_t keys, whole;  // all; of the seen, in whole steps
   __mmask16 low, high;  // of the step after them
+  float scale, most;
+  __m512 sum, sum2;
 
-  Row(const float* score, int64_t keys, int64_t seen) : score(score) {
+  Row(const float* score, uint16_t* share, int64_t keys, int64_t seen, float scale, float before)
+      : score(score), share(share), keys(keys), scale(scale), most(before) {
     whole = seen < 0 ? 0 : seen < keys ? seen / STEP * STEP : keys;
     const int64_t rest = seen > whole && whole < keys ? seen - whole : 0;
     low = rest >= 16 ? 0xffff : (1u << rest) - 1;
     high = rest <= 16 ? 0 : (1u << (rest - 16)) - 1;
+    if (most == NOTHING) most = highest() * scale;
+    sum = sum2 = _mm512_setzero_ps();
   }
-  // visit(key, mask, mask) for each step with something to see
-  template <class Visit>
-  void each_step(Visit visit) const {
-    for (int64_t key = 0; key < whole; key += STEP) visit(key, (__mmask16)0xffff, (__mmask16)0xffff);
-    if (low) visit(whole, low, high);
-  }
+
   __m512 at(int64_t key, int half) const { return _mm512_loadu_ps(score + key / COLUMNS * PAIR * COLUMNS + half); }
 
   float highest() const {
     __m512 top = _mm512_set1_ps(NOTHING);
-    each_step([&](int64_t key, __mmask16 first, __mmask16 second) {
-      top = _mm512_mask_max_ps(top, first, top, at(key, 0));
-      top = _mm512_mask_max_ps(top, second, top, at(key, 16));
-    });
+    for (int64_t key = 0; key < whole; key += STEP) top = _mm512_max_ps(top, _mm512_max_ps(at(key, 0), at(key, 16)));
+    if (low) {
+      top = _mm512_mask_max_ps(top, low, top, at(whole, 0));
+      top = _mm512_mask_max_ps(top, high, top, at(whole, 16));
+    }
     return _mm512_reduce_max_ps(top);
   }
 
-  // Writes 2^(scale score - most) and adds it to the lanes of `sum`; the highest exponent.
-  float shares(float scale, float most, uint16_t* share, __m512& sum) const {
+  void shares(int64_t from, int64_t to) {
     const __m512 base = _mm512_set1_ps(most), factor = _mm512_set1_ps(scale);
-    __m512 sum2 = _mm512_setzero_ps(), top = _mm512_set1_ps(NOTHING), top2 = top;
-    each_step([&](int64_t key, __mmask16 first, __mmask16 second) {
-      const __m512 x = _mm512_fmsub_ps(at(key, 0), factor, base), y = _mm512_fmsub_ps(at(key, 16), factor, base);
-      top = _mm512_mask_max_ps(top, first, top, x);
-      top2 = _mm512_mask_max_ps(top2, second, top2, y);
-      const __m512 p = power_of_two(x), q = power_of_two(y);
-      sum = _mm512_mask_add_ps(sum, first, sum, p);
-      sum2 = _mm512_mask_add_ps(sum2, second, sum2, q);
-      const __mmask32 both = (__mmask32)second << 16 | first;
-      _mm512_storeu_si512(share + key * ROWS, _mm512_maskz_mov_epi16(both, (__m512i)_mm512_cvtne2ps_pbh(q, p)));
-    });
-    sum = _mm512_add_ps(sum, sum2);
-    return _mm512_reduce_max_ps(_mm512_max_ps(top, top2));
+    const float* scores = score + from / COLUMNS * PAIR * COLUMNS;
+    uint16_t *here = share + from * ROWS, *end = share + to * ROWS, *seen = share + (to < whole ? to : whole) * ROWS;
+    __m512 first = sum, second = sum2;
+    auto step = [&](__mmask16 low, __mmask16 high) {
+      const __m512 x = _mm512_loadu_ps(scores), y = _mm512_loadu_ps(scores + 16);
+      const __m512 p = _mm512_maskz_mov_ps(low, share_of(_mm512_fmsub_ps(x, factor, base)));
+      const __m512 q = _mm512_maskz_mov_ps(high, share_of(_mm512_fmsub_ps(y, factor, base)));
+      first = _mm512_add_ps(first, p);
+      second = _mm512_add_ps(second, q);
+      _mm512_storeu_si512(here, (__m512i)_mm512_cvtne2ps_pbh(q, p));
+      scores += PAIR * COLUMNS, here += TILE;
+    };
+    while (here < seen) step(0xffff, 0xffff);
+    if (here < end && low && here == share + whole * ROWS) step(low, high);
+    for (; here < end; here += TILE) _mm512_storeu_si512(here, _mm512_setzero_si512());
+    sum = first, sum2 = second;
+  }
+
+  float finish(float* sums) {
+    const __m512 before = _mm512_loadu_ps(sums);
+    const __m512 here = _mm512_add_ps(sum, sum2);
+    if (!_mm512_cmp_ps_mask(here, _mm512_set1_ps(0x1p64f), _CMP_GT_OQ)) {
+      _mm512_storeu_ps(sums, _mm512_add_ps(before, here));
+      return 1.f;
+    }
+    const float above = highest() * scale - most, fade = _mm512_cvtss_f32(power_of_two(_mm512_set1_ps(-above)));
+    most += above;
+    sum = sum2 = _mm512_setzero_ps();
+    shares(0, keys);
+    _mm512_storeu_ps(sums, _mm512_fmadd_ps(before, _mm512_set1_ps(fade), _mm512_add_ps(sum, sum2)));
+    return fade;
   }
 };
-
-// A row of scores becomes a row of shares 2^(scale score - most), zeros beyond the seen keys. `most` is the highest score
-// of the first keys, so that one pass is enough; only where later ones rise above it by FAR does it move, and then
-// the return value is what earlier sums and results must be multiplied with.
-constexpr float FAR = 64.f;
-
-float softmax_row(const float* score, uint16_t* share, int64_t keys, int64_t seen, float scale, float& most, float* sum) {
-  const Row row(score, keys, seen);
-  for (int64_t key = row.whole + (row.low ? STEP : 0); key < keys; key += STEP)
-    _mm512_storeu_si512(share + key * ROWS, _mm512_setzero_si512());
-  if (most == NOTHING) most = row.highest() * scale;
-  const __m512 before = _mm512_loadu_ps(sum);
-  __m512 all = before;
-  const float above = row.shares(scale, most, share, all);
-  float fade = 1.f;
-  if (above > FAR) {
-    fade = _mm512_cvtss_f32(power_of_two(_mm512_set1_ps(-above)));
-    most += above;
-    all = _mm512_mul_ps(before, _mm512_set1_ps(fade));
-    row.shares(scale, most, share, all);
-  }
-  _mm512_storeu_ps(sum, all);
-  return fade;
-}
 
 // Queries first .. first + rows of the block (at most a pair of stacks) meet keys key .. key + keys.
 struct Turn {
@@ -197,6 +199,7 @@ struct Turn {
   const Memory* memory;
   int64_t position;  // of the block's first query
   int64_t first, rows, key, keys, number;
+  bool fades;  // some row's earlier results must be multiplied
   float fade[PAIR];
 
   int64_t key_steps() const { return steps_of(keys); }
@@ -220,10 +223,9 @@ struct Turn {
               scores() + panel * PAIR * COLUMNS, true, meanwhile);
   }
 
-  void softmax(int64_t i) {
-    fade[i] = softmax_row(scores() + i * COLUMNS, shares() + i / ROWS * key_steps() * TILE + i % ROWS * STEP,
-                          key_steps() * STEP, position + first + i + 1 - key, job->scale * 1.44269504f,
-                          memory->most[first + i], memory->sum + (first + i) * 16);
+  Row row(int64_t i) const {
+    return Row(scores() + i * COLUMNS, shares() + i / ROWS * key_steps() * TILE + i % ROWS * STEP, key_steps() * STEP,
+               position + first + i + 1 - key, job->scale * 1.44269504f, memory->most[first + i]);
   }
 
   template <class Meanwhile>
@@ -231,11 +233,9 @@ struct Turn {
     const uint16_t* b = memory->values + key * up_to(job->dv, COLUMNS);
     float* out = memory->out + first * COLUMNS;
     for (int64_t panel = 0; panel < steps_of(job->dv); panel++, out += QUERIES * COLUMNS) {  // 32 dimensions
-      for (int64_t i = 0; i < rows; i++) {
-        if (fade[i] == 1.f) continue;
+      for (int64_t i = 0; fades && i < rows; i++)
         for (float* half = out + i * COLUMNS; half < out + (i + 1) * COLUMNS; half += 16)
           _mm512_storeu_ps(half, _mm512_mul_ps(_mm512_loadu_ps(half), _mm512_set1_ps(fade[i])));
-      }
       product(shares(), key_steps(), b + panel * COLUMNS * KEYS, out, false, meanwhile);
     }
   }
@@ -243,6 +243,7 @@ struct Turn {
   bool next() {  // the turn after this one, if there is any: pairs in turn, then the next keys
     const int64_t queries = job->queries - (position - job->start) < QUERIES ? job->queries - (position - job->start) : QUERIES;
     number++;
+    fades = false;
     for (first += PAIR;; first += PAIR) {
       if (first >= queries) first = 0, key += KEYS;
       if (key >= position + queries) return false;
@@ -254,25 +255,52 @@ struct Turn {
   }
 };
 
+// A turn's softmax, piece by piece.
+struct Softmax {
+  Turn& turn;
+  const int64_t keys, pieces;  // of all rows
+  int64_t i = 0, key = 0;
+  Row row;
+
+  explicit Softmax(Turn& turn)
+      : turn(turn), keys(turn.key_steps() * STEP), pieces(turn.rows * ((keys + CHUNK - 1) / CHUNK)), row(turn.row(0)) {}
+
+  bool piece() {  // whether there was one left
+    if (i == turn.rows) return false;
+    const int64_t end = key + CHUNK < keys ? key + CHUNK : keys;
+    row.shares(key, end);
+    key = end;
+    if (key < keys) return true;
+    const int64_t at = turn.first + i;
+    turn.fade[i] = row.finish(turn.memory->sum + at * 16);
+    turn.fades |= turn.fade[i] != 1.f;
+    turn.memory->most[at] = row.most;
+    key = 0;
+    if (++i < turn.rows) row = turn.row(i);
+    return true;
+  }
+};
+
 // While the vector units do one turn's softmax, the tiles finish the turn before and begin the one after.
 void attend_block(const Attention& job, const Memory& memory, int64_t head, int64_t start, int64_t queries) {
   take_queries(job, head, start, queries, memory.queries);
   std::memset(memory.out, 0, QUERIES * up_to(job.dv, COLUMNS) * 4);
   std::memset(memory.sum, 0, QUERIES * 16 * 4);
   for (int64_t i = 0; i < QUERIES; i++) memory.most[i] = NOTHING;
-  Turn before{}, now{}, after{&job, &memory, job.start + start, -PAIR, 0, 0, 0, -1, {}};
+  Turn before{}, now{}, after{&job, &memory, job.start + start, -PAIR, 0, 0, 0, -1, false, {}};
   bool more = after.next();
   after.score([] {});
   for (bool begun = false; more; begun = true) {
     before = now, now = after, more = after.next();
     const int64_t steps = (begun ? steps_of(job.dv) * before.key_steps() : 0) + (more ? after.key_steps() * steps_of(job.d) : 0);
-    int64_t row = 0, due = 0;
-    auto softmax = [&] {
-      for (due += now.rows; due >= steps; due -= steps) now.softmax(row++);
+    Softmax softmax(now);
+    int64_t due = 0;
+    auto some = [&] {
+      for (due += softmax.pieces; due >= steps; due -= steps) softmax.piece();
     };
-    if (begun) before.weigh(softmax);
-    if (more) after.score(softmax);
-    while (row < now.rows) now.softmax(row++);
+    if (begun) before.weigh(some);
+    if (more) after.score(some);
+    while (softmax.piece()) continue;
   }
   now.weigh([] {});
   for (int64_t i = 0; i < queries; i++) {

@@ -5,7 +5,8 @@
 // query's sums run over key blocks counted from the sequence's start, and keys beyond its position add exact zeros,
 // so its bits do not depend on how the prompt is cut or on the queries beside it.
 
-static constexpr int64_t KEYS = 128, QUERIES = 48;
+// Keys and values of a long prompt come from far away, so a block's queries are many.
+static constexpr int64_t KEYS = 128, QUERIES = 192;
 
 template <class T>
 struct Blocked {
@@ -171,7 +172,8 @@ struct Blocked {
       const X* values = memory.values + key * dv;
       for (int64_t column = 0; column < dv; column += NR, values += KEYS * NR) {
         for (int64_t r = 0; r < panels; r += MR) {
-          const int64_t last = position + r + MR - key, counted = last < 0 ? 0 : last < keys ? last : keys;
+          const int64_t last = position + r + MR - key, counted = last < keys ? last : keys;
+          if (counted <= 0) continue;  // as above
           F sum[MR][2] = {};
           multiply(memory.shares + r * (KEYS / PAIR), KEYS / PAIR, values, steps_of(counted), sum);
           for (int i = 0; i < MR; i++) {

@@ -8,11 +8,12 @@ static constexpr int64_t TILE = ROWS * STEP, WEIGHTS = COLUMNS * STEP;  // eleme
 // All eight registers whole, as long as this lives; every library sets them anew before it uses them.
 struct Tiles {
   Tiles() {
-    struct alignas(64) {
+    struct alignas(64) Config {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
       uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
+    };
+    static const Config config;  // some compilers would not write a local one whole: see `multiply`
     _tile_loadconfig(&config);
   }
   ~Tiles() { _tile_release(); }
@@ -35,6 +36,17 @@ static inline __m512 power_of_two(__m512 x) {
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.931530732e-01f));
   p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.999999251e-01f));
   return _mm512_scalef_ps(p, x);  // p * 2^floor(x)
+}
+
+// As that, to 3e-6: what is rounded to bfloat16 afterwards needs no more.
+static inline __m512 share_of(__m512 x) {
+  const __m512 f = _mm512_reduce_ps(x, 0x09);
+  __m512 p = _mm512_set1_ps(1.353416057e-02f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.201147472e-02f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.414427486e-01f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.930038360e-01f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.000002593e+00f));
+  return _mm512_scalef_ps(p, x);
 }
 
 // x / (1 + e^-x); the reciprocal is refined once.
