@@ -11,7 +11,7 @@ namespace {
 #include "tiles.hpp"
 
 constexpr int64_t KC = 1024;  // k in a block
-constexpr int64_t GROUP = 16, MOST_ROWS = 256;
+constexpr int64_t GROUP = 8, MOST_ROWS = 320;
 
 int64_t panels(int64_t N) { return up_to(N, COLUMNS) / COLUMNS; }
 int64_t elements(int64_t N, int64_t K) { return up_to(N, COLUMNS) * up_to(K, STEP); }
@@ -99,6 +99,7 @@ struct Activate : Panel {
 };
 
 struct WriteOut : Panel {
+  static constexpr int64_t AHEAD = 3 * COLUMNS;  // rows lie pages apart: a line is fetched panels before it is written
   Shape shape;
   uint16_t* out;
   int64_t stride, columns = 0;
@@ -116,8 +117,8 @@ struct WriteOut : Panel {
     const float* c = result + row * COLUMNS;
     uint16_t line[COLUMNS];
     uint16_t* here = columns >= COLUMNS ? to + row * stride : line;
-    Rounding::store(here, Rounding::load(c));
-    Rounding::store(here + 16, Rounding::load(c + 16));
+    _mm_prefetch((const char*)(to + row * stride + AHEAD), _MM_HINT_T0);
+    _mm512_storeu_si512(here, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(c + 16), _mm512_loadu_ps(c)));
     if (here == line) std::memcpy(to + row * stride, line, columns * 2);
     row++;
   }

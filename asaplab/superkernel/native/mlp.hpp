@@ -79,6 +79,8 @@ struct Mlp {
   static __attribute__((noinline)) void write_out(const float* c, int64_t rows, int64_t columns, X* out,
                                                   int64_t stride) {
     for (int64_t r = 0; r < rows; r++, c += T::NR, out += stride) {
+      // rows lie pages apart: the next panel's lines are on their way before they are written
+      for (int64_t k = 0; k < T::NR; k += 64 / sizeof(X)) __builtin_prefetch(out + T::NR + k, 1);
       if (columns >= T::NR) {
         T::store(out, V::load(c));
         T::store(out + T::LANES, V::load(c + T::LANES));
