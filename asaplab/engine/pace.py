@@ -109,11 +109,12 @@ def _slowest_ratio(checkpoint: Checkpoint, policy: Policy, T: int, devices: int)
 
     tokens = sequences * length
     nominal_moe = costs.moe_row_s * rows  # computing cost: the floor is memory time, which a core does not spend
-    return max(_best(attention) / costs.attention_s(tokens, sequences * length**2), _best(moe) / nominal_moe)
+    nominal_attention = costs.attention_s(tokens, sequences * length**2)
+    return max(processor_seconds(attention) / nominal_attention, processor_seconds(moe) / nominal_moe)
 
 
-def _best(work: Callable[[], None], repeats: int = 5) -> float:
-    """Processor time of the fastest repeat: what else runs on the machine must not stretch the clock."""
+def processor_seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    """Of the fastest repeat, on one thread: what else runs on the machine does not count."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -7,7 +7,6 @@ the super kernel achieve of them, so that the profile prices other models too. I
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from multiprocessing import Pipe, Process
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from asaplab import models
+from asaplab.engine.pace import processor_seconds
 from asaplab.lab.characterize import EXPERT_SIZES, attention_seconds, expert_seconds
 from asaplab.models.checkpoint import Checkpoint
 from asaplab.models.counts import counts
@@ -95,34 +95,19 @@ def attention_coefficients(batches: Any, seconds: list[float]) -> tuple[float, f
     return fixed_s, token_s, square_s
 
 
-def _best(work: Callable[[], object], repeats: int = 7) -> float:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        work()
-        times = []
-        for _ in range(repeats):
-            start = time.thread_time()  # one thread works; what other programs take of its core does not count
-            work()
-            times.append(time.thread_time() - start)
-    finally:
-        torch.set_num_threads(threads)
-    return min(times)
-
-
 def _dense_rate() -> float:
     a = torch.randn(1024, 1024)
-    return 2 * 1024**3 / _best(lambda: a @ a)
+    return 2 * 1024**3 / processor_seconds(lambda: a @ a)
 
 
 def _read_rate() -> float:
     x = torch.ones(64 << 20)
-    return x.nbytes / _best(x.sum, 4)
+    return x.nbytes / processor_seconds(x.sum, 4)
 
 
 def _copy_rate() -> float:
     x, y = torch.ones(16 << 20), torch.zeros(16 << 20)
-    return x.nbytes / _best(lambda: y.copy_(x), 5)
+    return x.nbytes / processor_seconds(lambda: y.copy_(x), 5)
 
 
 def _echo(pipe: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,16 @@ def local(*, workers: int, dashboard: str = "127.0.0.1:0") -> Any:
             dashboard_address=dashboard,
             silence_logs=50,  # what fails is reported by its task; workers only add how they stopped
         )
+
+
+def stay(cluster: Any, seconds: float = float("inf")) -> None:
+    """Say where a cluster is, and return on Ctrl-C or after that many seconds."""
+    page = cluster.dashboard_link.replace("/status", "/asap")
+    print(f"scheduler: {cluster.scheduler_address}\ndashboard: {page}", flush=True)
+    end = time.monotonic() + seconds
+    with contextlib.suppress(KeyboardInterrupt):
+        while time.monotonic() < end:
+            time.sleep(min(0.2, seconds))
 
 
 @contextlib.contextmanager

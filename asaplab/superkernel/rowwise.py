@@ -29,11 +29,6 @@ class Linear:
     dtype: torch.dtype
     parts: tuple[torch.Tensor, ...]  # packed parts of PART rows each; the weight itself for the plain kernel
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return sum(part.numel() * part.element_size() for part in self.parts)
-
 
 def pack_linear(weight_NK: torch.Tensor) -> Linear:
     """Lay one weight out for the fastest kernel of its dtype here. The copy is as large as the weight: drop yours."""

@@ -2,12 +2,11 @@
 
 import argparse
 import sys
-import time
 
 from dask import config
 from distributed import Nanny, Scheduler, SpecCluster
 
-from asaplab.lab.cluster import CONFIGURATION
+from asaplab.lab.cluster import CONFIGURATION, stay
 
 
 def workers(devices: int) -> dict:
@@ -40,12 +39,7 @@ def main() -> None:
         return
     scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}
     with config.set(CONFIGURATION), SpecCluster(workers=workers(devices), scheduler=scheduler) as cluster:
-        print(f"scheduler: {cluster.scheduler_address}\ndashboard: {cluster.dashboard_link}", flush=True)
-        try:
-            while True:
-                time.sleep(1)
-        except KeyboardInterrupt:
-            pass
+        stay(cluster)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """A Dask cluster on this machine that lives until Ctrl-C or --seconds."""
 
 import argparse
-import time
 
-from asaplab.lab.cluster import local
+from asaplab.lab.cluster import local, stay
 
 
 def main() -> None:
@@ -12,14 +11,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop by itself after that long")
     args = parser.parse_args()
     with local(workers=args.workers) as cluster:
-        print(f"scheduler: {cluster.scheduler_address}")
-        print(f"dashboard: {cluster.dashboard_link.replace('/status', '/asap')}", flush=True)
-        end = time.monotonic() + args.seconds
-        try:
-            while time.monotonic() < end:
-                time.sleep(min(0.2, args.seconds))
-        except KeyboardInterrupt:
-            pass
+        stay(cluster, args.seconds)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """asaplab workers as Slurm jobs; --print shows the job script and submits nothing."""
 
 import argparse
-import time
 from pathlib import Path
 
 import yaml
@@ -9,7 +8,7 @@ from dask import config
 from dask_jobqueue import SLURMCluster
 from dask_jobqueue.slurm import SLURMJob
 
-from asaplab.lab.cluster import CONFIGURATION
+from asaplab.lab.cluster import CONFIGURATION, stay
 
 
 def settings() -> dict:
@@ -38,12 +37,7 @@ def main() -> None:
     given["job_name"] = given.pop("name")
     with config.set(CONFIGURATION), SLURMCluster(**given) as cluster:
         cluster.scale(jobs=args.jobs)
-        print(f"scheduler: {cluster.scheduler_address}\ndashboard: {cluster.dashboard_link}", flush=True)
-        try:
-            while True:
-                time.sleep(1)
-        except KeyboardInterrupt:
-            pass
+        stay(cluster)
 
 
 if __name__ == "__main__":

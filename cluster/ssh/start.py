@@ -2,13 +2,12 @@
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 from dask import config
 from dask.distributed import SSHCluster
 
-from asaplab.lab.cluster import CONFIGURATION
+from asaplab.lab.cluster import CONFIGURATION, stay
 
 
 def hosts(path: Path) -> list[str]:
@@ -42,13 +41,8 @@ def main() -> None:
             remote_python=sys.executable,
         ) as cluster,
     ):
-        print(f"scheduler: {cluster.scheduler_address}\nworkers: {len(found)}", flush=True)
-        end = time.monotonic() + args.seconds
-        try:
-            while time.monotonic() < end:
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            pass
+        print(f"workers: {len(found)}")
+        stay(cluster, args.seconds)
 
 
 if __name__ == "__main__":
