@@ -14,7 +14,7 @@ from typing import Any
 from asaplab.errors import require
 from asaplab.lab import bench_shared_cores as shared
 from asaplab.lab.bench_factorial import common_rate, factorial, net_cost
-from asaplab.lab.bench_paced import MODEL, SHRINK, S, Traffic, balanced, instance, slo_of, traffics, ttft_at
+from asaplab.lab.bench_paced import MODEL, SHRINK, S, Traffic, instance, slo_of, traffics, ttft_at
 from asaplab.lab.bench_progress import Partial, moment
 from asaplab.lab.bench_slo import ABLATIONS, SYSTEMS, slo_rates
 
@@ -130,7 +130,7 @@ def fixed_rates(traffic: Traffic, seed: int, say: Callable[[str], None]) -> list
     """Mean TTFT of asap and default at three rates, on the same arrivals."""
     rows = []
     for name in ("default", "asap"):
-        with instance(name, balanced(traffic)) as live:
+        with instance(name, traffic) as live:
             for rps in FIXED_RPS:
                 rows.append({"system": name, "rps": rps, "mean_ttft_s": ttft_at(live, traffic, rps, 1.5, seed)})
         say(f"{name} at {len(FIXED_RPS)} rates: done")

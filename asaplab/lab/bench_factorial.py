@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from asaplab.core import TTFT_PARTS, Run, System
-from asaplab.lab.bench_paced import Traffic, balanced, instance, mean_ttft_s, ttft_at
+from asaplab.lab.bench_paced import Traffic, instance, mean_ttft_s, ttft_at
 from asaplab.lab.sustained import Interval, best_guess, neighbourhood
 from asaplab.scheduler import named
 
@@ -49,7 +49,7 @@ def combinations() -> list[tuple[str, ...]]:
 
 def common_rate(traffic: Traffic, slo_s: float, seed: int, short: float = SHORT) -> float:
     """A rate that asap without any of its optimizations sustains."""
-    with instance(combination(()), balanced(traffic)) as live:
+    with instance(combination(()), traffic) as live:
         runs = neighbourhood(lambda rps: ttft_at(live, traffic, rps, short * slo_s, seed), slo_s, start=4.0)
     return BELOW * best_guess(runs, slo_s)
 
@@ -66,7 +66,7 @@ def factorial(
     result: dict[str, Any] = {}
     for repeat in range(repeats):
         for on in combinations():
-            with instance(combination(on), balanced(traffic)) as live:
+            with instance(combination(on), traffic) as live:
                 times[on].append(ttft_at(live, traffic, rps, run * slo_s, seed + repeat))
             rows = [
                 {"on": list(on), "mean_ttft_s": float(np.mean(values)), "values": values}
@@ -107,7 +107,7 @@ def net_cost(
     result: dict[str, Any] = {}
     for repeat in range(repeats):
         for name, known in parts.items():
-            with instance(name, balanced(traffic)) as live:
+            with instance(name, traffic) as live:
                 known.append(parts_of(live.prefill(traffic.at(rps, run * slo_s, seed + repeat))))
         result = cost_of(parts) | {"traffic": traffic.name, "rps": rps, "run_s": run * slo_s}
         tell(f"net cost of asap: run {repeat + 1} of {repeats}", result)

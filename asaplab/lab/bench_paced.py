@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,20 @@ import numpy as np
 from asaplab import models, workload
 from asaplab.core import Instance, Run, System, Workload
 from asaplab.engine import Deployment, deploy
+from asaplab.engine.pace import pace_of
 from asaplab.models.checkpoint import Checkpoint
 from asaplab.models.counts import counts
+from asaplab.models.policy import policy
 from asaplab.profiles.nominal import nominal_costs
 from asaplab.scheduler import named
 
-MODEL = "tiny-deepseek-v3"
+MODEL, DTYPE = "tiny-deepseek-v3", "float32"
 DEVICES = 4
 EVEN = Instance(D=2, T=1, E=2)  # the paper's split of its devices: half for each role
 SHRINK = 16
 S = 32768 // SHRINK
 PAPER_FLOOR_S = 0.44e-3  # 16 of DeepSeek-V3's experts in int8, 705 MB, read at 1.6 TB/s: a MoE device with E = 16
+CORE_RPS = 25.0  # requests/s for each core that the slowed clock leaves; more, and the host's work would limit them
 SLO_FACTOR = 10.0  # the SLO is this many times default's unloaded mean TTFT
 SEED = 0
 
@@ -76,21 +80,30 @@ def floor_s() -> float:
     return nominal_costs(counts(config), EVEN.T, math.ceil(config.E_total / EVEN.E), SHRINK).moe_floor_s
 
 
-def balanced(traffic: Traffic) -> Instance:
-    """The split of the devices over the roles that the model and these lengths ask for, before anything is measured.
-
-    Of all splits it is the one whose busier role could serve the most requests by the nominal costs, in batches that
-    close at asap's threshold. The paper's even split suits its model, not every model.
-    """
+def roofline(traffic: Traffic, split: Instance) -> float:
+    """Prompts that the busier role could serve in a nominal second, in batches that close at asap's threshold."""
     config = Checkpoint(models.resolve(MODEL)).config
-    costs = nominal_costs(counts(config), 1, config.E_total, SHRINK)
+    costs = nominal_costs(counts(config), split.T, config.E_total, SHRINK)
     tokens = float(traffic.lengths.mean())
     squares = float((traffic.lengths.astype(float) ** 2).mean())
     token_s = costs.attention_token_s + costs.attention_fixed_s * SHRINK / named("asap").batching.threshold_tokens
     attention_s = config.L * (token_s * tokens + costs.attention_square_s * squares)
     moe_s = (config.L - len(config.dense_layers)) * costs.moe_row_s * config.K * tokens
-    splits = [Instance(D=DEVICES - E, T=1, E=E) for E in range(1, DEVICES)]
-    return max(splits, key=lambda split: min(split.D / attention_s, split.E / moe_s))
+    return min(split.D / attention_s, split.E / moe_s)
+
+
+def balanced(traffic: Traffic) -> Instance:
+    """The split of the devices over the roles that the model and these lengths ask for, before anything is measured.
+
+    Of all splits it is the one with the highest ``roofline``. The paper's even split suits its model, not every model.
+    """
+    return max((Instance(D=DEVICES - E, T=1, E=E) for E in range(1, DEVICES)), key=partial(roofline, traffic))
+
+
+def pace(traffic: Traffic) -> float:
+    """The machine's pace, or slower where short prompts would come faster than its cores can pass them on."""
+    machine = pace_of(Checkpoint(models.resolve(MODEL)), policy(DTYPE), EVEN)
+    return max(machine, roofline(traffic, balanced(traffic)) / (CORE_RPS * len(os.sched_getaffinity(0))))
 
 
 def shrunk(system: System) -> System:
@@ -104,8 +117,9 @@ def shrunk(system: System) -> System:
     )
 
 
-def instance(system: System | str, split: Instance) -> Any:
-    """A paced deployment (colocated systems: on as many devices)."""
+def instance(system: System | str, traffic: Traffic, split: Instance | None = None) -> Any:
+    """A deployment at the traffic's pace, with ``balanced`` devices without ``split``; colocated systems on as many."""
+    split = split or balanced(traffic)
     chosen = named(system) if isinstance(system, str) else system
     return deploy(
         MODEL,
@@ -115,6 +129,8 @@ def instance(system: System | str, split: Instance) -> Any:
         mode="paced",
         max_batch_tokens=S,
         shrink=SHRINK,
+        dtype=DTYPE,
+        pace=pace(traffic),
     )
 
 
@@ -132,7 +148,7 @@ def ttft_at(live: Deployment, traffic: Traffic, rps: float, duration_s: float, s
 
 def slo_of(traffic: Traffic, requests: int = 20) -> float:
     """The SLO in seconds: 10 times default's mean TTFT when every request finds the instance idle."""
-    with instance("default", EVEN) as live:
+    with instance("default", traffic) as live:
         times = []
         for i in range(requests):
             tokens = traffic.lengths[i % len(traffic.lengths)].clip(max=S)

@@ -9,7 +9,7 @@ from typing import Any
 
 from asaplab.core import Instance, System
 from asaplab.engine import Deployment
-from asaplab.lab.bench_paced import EVEN, Traffic, balanced, instance, ttft_at
+from asaplab.lab.bench_paced import EVEN, Traffic, balanced, instance, pace, ttft_at
 from asaplab.lab.sustained import Interval, Seen, best_guess, crossing, neighbourhood, steepness
 from asaplab.scheduler import named
 
@@ -28,6 +28,11 @@ def contenders(traffic: Traffic, names: Sequence[str]) -> Contenders:
     slot = replace(asap, pipeline=replace(asap.pipeline, refill="slot"))  # a new batch as soon as one is done
     own = {"asap-refill-slot": (slot, split), "asap-even-split": (asap, EVEN)}
     return {name: own.get(name) or (named(name), split) for name in names}
+
+
+def deployed(contender: tuple[System, Instance], traffic: Traffic) -> Any:
+    system, split = contender
+    return instance(system, traffic, split)
 
 
 def slo_rates(
@@ -50,13 +55,13 @@ def slo_rates(
     found: dict[str, list[float]] = {name: [] for name in systems}
     guess = START_RPS
     for name in systems:
-        with instance(*field[name]) as live:
+        with deployed(field[name], traffic) as live:
             seen[name] = neighbourhood(partial(_ttft_s, live, traffic, short * slo_s, seed), slo_s, start=guess)
         guess = best_guess(seen[name], slo_s)
         tell(f"{traffic.name}: {name} near {guess:.3g} requests/s", {})
     for repeat in range(repeats):
         for name in systems:
-            with instance(*field[name]) as live:
+            with deployed(field[name], traffic) as live:
                 run = _near_slo(seen[name], slo_s, partial(_ttft_s, live, traffic, long * slo_s, seed + repeat))
             found[name].append(crossing(run, slo_s, steepness(seen[name], slo_s)))
             text = f"{traffic.name}: {name} {found[name][-1]:.3g} requests/s (run {repeat + 1} of {repeats})"
@@ -89,6 +94,7 @@ def _result(
 ) -> dict[str, Any]:
     return {
         "slo_s": slo_s,
+        "pace": pace(traffic),
         "run_s": long * slo_s,
         "mean_tokens": float(traffic.lengths.mean()),
         "excluded": traffic.excluded,

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,7 +31,7 @@ def known(monkeypatch):
     """Instances whose mean TTFT is a steep power of the rate; each optimization makes them half as fast again."""
 
     @contextlib.contextmanager
-    def instance(system, split):
+    def instance(system, traffic, split=None):
         if isinstance(system, str):
             capacity = SPEEDS[system]
         elif "[" in system.name:
@@ -47,6 +48,7 @@ def known(monkeypatch):
     for module in (bench_engine, bench_slo, bench_factorial):
         monkeypatch.setattr(module, "instance", instance)
         monkeypatch.setattr(module, "ttft_at", ttft_at)
+    monkeypatch.setattr(bench_slo, "pace", lambda traffic: 100.0)
     parts = dict.fromkeys(TTFT_PARTS, 0.1) | {"ttft": 1.0}
     monkeypatch.setattr(bench_factorial, "parts_of", lambda run: parts)
     monkeypatch.setattr(bench_engine, "slo_of", lambda traffic: 1.5)
@@ -196,6 +198,16 @@ def test_devices_follow_the_work_of_the_roles(tokens, devices):
         return batch * min(D / attention_s, 1 / moe_s)
 
     assert rate(split.D, split.E) == max(rate(D, 4 - D) for D in (1, 2, 3))
+
+
+def test_short_prompts_slow_the_clock_until_the_cores_can_pass_them_on(monkeypatch):
+    monkeypatch.setattr(bench_paced, "pace_of", lambda *asked: 500.0)
+    long, short = (bench_paced.Traffic(name="equal", lengths=np.full(5, n)) for n in (1024, 16))
+    assert bench_paced.pace(long) == 500.0
+    split, cores = bench_paced.balanced(short), len(os.sched_getaffinity(0))
+    slowed = bench_paced.pace(short)
+    assert bench_paced.roofline(short, split) / slowed == pytest.approx(bench_paced.CORE_RPS * cores)
+    assert slowed > 500.0
 
 
 def test_bad_input_names_the_rule(capsys):
