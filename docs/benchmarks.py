@@ -148,12 +148,7 @@ def engine(result: Result) -> list[str]:
             f"**SLO throughput, lengths of {name}** (paced; SLO {text(found['slo_s'])} s; runs of "
             f"{text(found['run_s'])} s; {text(found['mean_tokens'])} tokens a prompt; {found['excluded']} beyond S)."
             + quiet(f"slo/{name}"),
-            table(
-                [
-                    {"system": s, "devices": one["devices"], "requests/s (95%)": interval(one)}
-                    for s, one in found["slo_rps"].items()
-                ]
-            ),
+            table([contender(result, name, s) for s in found["slo_rps"]]),
             table([{"ratio": pair, "value (95%)": interval(one)} for pair, one in found["ratios"].items()]),
         ]
     if result["factorial"]:
@@ -175,6 +170,14 @@ def engine(result: Result) -> list[str]:
         blocks += [f"**Net cost** at {text(c['rps'])} requests/s ({c['traffic']}).{quiet('net_cost')}"]
         blocks += [table(rows)]
     return blocks
+
+
+def contender(result: Result, traffic: str, system: str) -> Result:
+    """What a system sustained, and what the twin had expected of it."""
+    found = result["slo"][traffic]["slo_rps"][system]
+    row = {"system": system, "devices": found["devices"], "requests/s (95%)": interval(found)}
+    expected = result.get("twin", {}).get(traffic, {}).get(system)
+    return row | ({"the twin expects": interval(expected)} if expected else {})
 
 
 def twin(result: Result) -> list[str]:

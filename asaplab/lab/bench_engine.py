@@ -15,10 +15,11 @@ from asaplab.errors import require
 from asaplab.lab import bench_shared_cores as shared
 from asaplab.lab.bench_factorial import common_rate, factorial, net_cost
 from asaplab.lab.bench_paced import MODEL, SHRINK, S, Traffic, instance, slo_of, traffics, ttft_at
+from asaplab.lab.bench_predicted import predicted_rates
 from asaplab.lab.bench_progress import Partial, moment
 from asaplab.lab.bench_slo import ABLATIONS, SYSTEMS, slo_rates
 
-PARTS = ("shared", "slo", "factorial", "net_cost")
+PARTS = ("shared", "slo", "twin", "factorial", "net_cost")
 FIXED_RPS = (4.0, 8.0, 16.0)  # of --quick
 
 
@@ -34,11 +35,12 @@ def bench(
     """Measure the engine on this machine.
 
     Keys: ``mode``; ``disaggregation_efficiency`` {value, ci95} and ``reference_over_transformers`` {family: ratio} on
-    shared cores; ``slo_rps`` {trace: {system: {value, ci95}}} with its ratios and runs in ``slo``, ``factorial`` and
-    ``net_cost`` in paced mode, the latter two on the first trace. With ``quick``: one trace, asap and default at three
-    fixed rates (``fixed_rates``), and ``slo_rps`` is None. With ``out`` the result is written there after every run.
-    ``parts`` leaves out what it does not name; what the same machine has measured of that before, as ``out`` has it,
-    is kept. ``measured`` says of each part when it was measured and how many processes then wanted the cores.
+    shared cores; ``slo_rps`` {trace: {system: {value, ci95}}} with its ratios and runs in ``slo``, what the ``twin``
+    expected of the same, ``factorial`` and ``net_cost`` in paced mode, the latter two on the first trace.
+    With ``quick``: one trace, asap and default at three fixed rates (``fixed_rates``), ``slo_rps`` None. With ``out``
+    the result is written there after every run. ``parts`` leaves out what it does not name; what the same machine has
+    measured of that before, as ``out`` has it, is kept. ``measured`` says of each part when it was measured and how
+    many processes then wanted the cores.
 
     Raises:
         InputError: a trace cannot be read, or ``repeats`` is below 1.
@@ -82,7 +84,9 @@ def _paced(
     result: dict[str, Any], asked: list[Traffic], chosen: set[str], repeats: int, seed: int, partial: Partial
 ) -> None:
     """The parts that compare systems, into ``result`` as they come."""
-    slo_s = {traffic.name: slo_of(traffic) for traffic in asked if "slo" in chosen or traffic is asked[0]}
+    kept = {} if "slo" in chosen else result.get("slo") or {}
+    needed = asked if chosen & {"slo", "twin"} else asked[:1]
+    slo_s = {t.name: kept[t.name]["slo_s"] if t.name in kept else slo_of(t) for t in needed}
     partial.say(f"SLOs in seconds: {slo_s}; about {minutes(list(slo_s.values()), chosen, repeats):.0f} minutes to go")
 
     def into(*path: str) -> Callable[[str, dict[str, Any]], None]:
@@ -107,10 +111,11 @@ def _paced(
             factorial(first, slo_s[first.name], rps, repeats, seed, into("factorial"))
         if "net_cost" in chosen:
             net_cost(first, slo_s[first.name], rps, repeats, seed, into("net_cost"))
-    if "slo" in chosen:
-        for traffic in asked:
-            systems = SYSTEMS + (ABLATIONS if traffic is first else ())
-            slo_rates(traffic, slo_s[traffic.name], systems, repeats, seed, into("slo", traffic.name))
+    for part, rates in (("twin", predicted_rates), ("slo", slo_rates)):
+        if part in chosen:
+            for traffic in asked:
+                systems = SYSTEMS + (ABLATIONS if traffic is first else ())
+                rates(traffic, slo_s[traffic.name], systems, repeats, seed, into(part, traffic.name))
 
 
 def minutes(slos_s: Sequence[float], chosen: set[str], repeats: int) -> float:

@@ -11,7 +11,7 @@ from asaplab.errors import InputError
 from asaplab.lab.bench_progress import Partial
 from asaplab.lab.commands import common
 
-PARTS = ("shared", "slo", "factorial", "net_cost")  # of bench engine
+PARTS = ("shared", "slo", "twin", "factorial", "net_cost")  # of bench engine
 
 BENCHES = {
     "primitives": "dispatch and combine against gloo, MPI and memcpy (Figure 14)",

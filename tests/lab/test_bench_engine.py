@@ -30,6 +30,17 @@ EFFICIENCY = {"value": 0.9, "ci95": [0.88, 0.92]}
 def known(monkeypatch):
     """Instances whose mean TTFT is a steep power of the rate; each optimization makes them half as fast again."""
 
+    def predicted(traffic, slo_s, systems, repeats, seed, tell):
+        tell("the twin", {name: {"value": SPEEDS[name], "ci95": None} for name in systems})
+
+    monkeypatch.setattr(bench_engine, "predicted_rates", predicted)
+    monkeypatch.setattr(bench_slo, "pace", lambda traffic: 100.0)
+    parts = dict.fromkeys(TTFT_PARTS, 0.1) | {"ttft": 1.0}
+    monkeypatch.setattr(bench_factorial, "parts_of", lambda run: parts)
+    monkeypatch.setattr(bench_engine, "slo_of", lambda traffic: 1.5)
+    monkeypatch.setattr(bench_shared_cores, "disaggregation_efficiency", lambda *asked: EFFICIENCY)
+    monkeypatch.setattr(bench_shared_cores, "reference_over_transformers", lambda *asked: {"qwen3_moe": 2.0})
+
     @contextlib.contextmanager
     def instance(system, traffic, split=None):
         if isinstance(system, str):
@@ -48,12 +59,6 @@ def known(monkeypatch):
     for module in (bench_engine, bench_slo, bench_factorial):
         monkeypatch.setattr(module, "instance", instance)
         monkeypatch.setattr(module, "ttft_at", ttft_at)
-    monkeypatch.setattr(bench_slo, "pace", lambda traffic: 100.0)
-    parts = dict.fromkeys(TTFT_PARTS, 0.1) | {"ttft": 1.0}
-    monkeypatch.setattr(bench_factorial, "parts_of", lambda run: parts)
-    monkeypatch.setattr(bench_engine, "slo_of", lambda traffic: 1.5)
-    monkeypatch.setattr(bench_shared_cores, "disaggregation_efficiency", lambda *asked: EFFICIENCY)
-    monkeypatch.setattr(bench_shared_cores, "reference_over_transformers", lambda *asked: {"qwen3_moe": 2.0})
 
 
 KEYS = {"mode", "disaggregation_efficiency", "reference_over_transformers", "slo_rps", "factorial", "net_cost"}
@@ -76,6 +81,7 @@ def test_everything_is_measured_and_kept(known, capsys, tmp_path):
         low, high = found["ci95"]
         assert low < found["value"] < high
     assert result["slo"][name]["ratios"]["asap/default"]["value"] == pytest.approx(2.0, rel=0.02)
+    assert result["twin"][name].keys() == systems.keys()
     assert result["factorial"]["sustained"]
     assert len(result["factorial"]["rows"]) == 16
     for effect in result["factorial"]["effects"].values():
