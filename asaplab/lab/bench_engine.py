@@ -124,9 +124,10 @@ def minutes(slos_s: Sequence[float], chosen: set[str], repeats: int) -> float:
     from asaplab.lab.bench_slo import LONG, SHORT
 
     took = 0.0
-    for k, slo_s in enumerate(slos_s if "slo" in chosen else ()):
+    for k, slo_s in enumerate(slos_s):
         systems = len(SYSTEMS) + (len(ABLATIONS) if k == 0 else 0)
-        took += systems * (4 * (SHORT + 2) * slo_s + 6 + repeats * ((LONG + 1) * slo_s + 6))
+        took += ("slo" in chosen) * systems * (4 * (SHORT + 2) * slo_s + 6 + repeats * ((LONG + 1) * slo_s + 6))
+        took += ("twin" in chosen) * systems * 20
     runs = 16 * ("factorial" in chosen) + 2 * ("net_cost" in chosen)
     return (took + repeats * runs * ((RUN + 1) * slos_s[0] + 6)) / 60
 
