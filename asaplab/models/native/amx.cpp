@@ -233,10 +233,10 @@ struct Turn {
     const uint16_t* b = memory->values + key * up_to(job->dv, COLUMNS);
     float* out = memory->out + first * COLUMNS;
     for (int64_t panel = 0; panel < steps_of(job->dv); panel++, out += QUERIES * COLUMNS) {  // 32 dimensions
-      for (int64_t i = 0; fades && i < rows; i++)
+      for (int64_t i = 0; fades && key > 0 && i < rows; i++)
         for (float* half = out + i * COLUMNS; half < out + (i + 1) * COLUMNS; half += 16)
           _mm512_storeu_ps(half, _mm512_mul_ps(_mm512_loadu_ps(half), _mm512_set1_ps(fade[i])));
-      product(shares(), key_steps(), b + panel * COLUMNS * KEYS, out, false, meanwhile);
+      product(shares(), key_steps(), b + panel * COLUMNS * KEYS, out, key == 0, meanwhile);
     }
   }
 
@@ -284,7 +284,6 @@ struct Softmax {
 // While the vector units do one turn's softmax, the tiles finish the turn before and begin the one after.
 void attend_block(const Attention& job, const Memory& memory, int64_t head, int64_t start, int64_t queries) {
   take_queries(job, head, start, queries, memory.queries);
-  std::memset(memory.out, 0, QUERIES * up_to(job.dv, COLUMNS) * 4);
   std::memset(memory.sum, 0, QUERIES * 16 * 4);
   for (int64_t i = 0; i < QUERIES; i++) memory.most[i] = NOTHING;
   Turn before{}, now{}, after{&job, &memory, job.start + start, -PAIR, 0, 0, 0, -1, false, {}};
