@@ -145,8 +145,9 @@ def engine(result: Result) -> list[str]:
         blocks += ["**Mean TTFT at fixed rates** (paced, --quick)", table(result["fixed_rates"])]
     for name, found in result.get("slo", {}).items():
         blocks += [
-            f"**SLO throughput, lengths of {name}** (paced; SLO {text(found['slo_s'])} s; runs of "
-            f"{text(found['run_s'])} s; {text(found['mean_tokens'])} tokens a prompt; {found['excluded']} beyond S)."
+            f"**SLO throughput, lengths of {name}** (paced, clock {text(found['pace'])}; SLO {text(found['slo_s'])} s; "
+            f"runs of {text(found['run_s'])} s; {text(found['mean_tokens'])} tokens a prompt; "
+            f"{found['excluded']} beyond S)."
             + quiet(f"slo/{name}"),
             table([contender(result, name, s) for s in found["slo_rps"]]),
             table([{"ratio": pair, "value (95%)": interval(one)} for pair, one in found["ratios"].items()]),
@@ -173,11 +174,12 @@ def engine(result: Result) -> list[str]:
 
 
 def contender(result: Result, traffic: str, system: str) -> Result:
-    """What a system sustained, and what the twin had expected of it."""
-    found = result["slo"][traffic]["slo_rps"][system]
+    """What a system sustained, and what the twin had expected under the same SLO and clock."""
+    measured, twin = result["slo"][traffic], result.get("twin", {}).get(traffic, {})
+    found = measured["slo_rps"][system]
     row = {"system": system, "devices": found["devices"], "requests/s (95%)": interval(found)}
-    expected = result.get("twin", {}).get(traffic, {}).get(system)
-    return row | ({"the twin expects": interval(expected)} if expected else {})
+    same = all(twin.get(key) == measured[key] for key in ("slo_s", "pace"))
+    return row | ({"the twin expects": interval(twin["rps"].get(system))} if same else {})
 
 
 def twin(result: Result) -> list[str]:

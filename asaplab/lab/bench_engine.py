@@ -14,7 +14,7 @@ from typing import Any
 from asaplab.errors import require
 from asaplab.lab import bench_shared_cores as shared
 from asaplab.lab.bench_factorial import common_rate, factorial, net_cost
-from asaplab.lab.bench_paced import MODEL, SHRINK, S, Traffic, instance, slo_of, traffics, ttft_at
+from asaplab.lab.bench_paced import MODEL, SHRINK, S, Traffic, instance, pace, slo_of, traffics, ttft_at
 from asaplab.lab.bench_predicted import predicted_rates
 from asaplab.lab.bench_progress import Partial, moment
 from asaplab.lab.bench_slo import ABLATIONS, SYSTEMS, slo_rates
@@ -84,9 +84,9 @@ def _paced(
     result: dict[str, Any], asked: list[Traffic], chosen: set[str], repeats: int, seed: int, partial: Partial
 ) -> None:
     """The parts that compare systems, into ``result`` as they come."""
-    kept = {} if "slo" in chosen else result.get("slo") or {}
     needed = asked if chosen & {"slo", "twin"} else asked[:1]
-    slo_s = {t.name: kept[t.name]["slo_s"] if t.name in kept else slo_of(t) for t in needed}
+    known = {} if "slo" in chosen else result.get("slo") or {}
+    slo_s = {traffic.name: _kept_slo(known, traffic) or slo_of(traffic) for traffic in needed}
     partial.say(f"SLOs in seconds: {slo_s}; about {minutes(list(slo_s.values()), chosen, repeats):.0f} minutes to go")
 
     def into(*path: str) -> Callable[[str, dict[str, Any]], None]:
@@ -118,8 +118,14 @@ def _paced(
                 rates(traffic, slo_s[traffic.name], systems, repeats, seed, into(part, traffic.name))
 
 
+def _kept_slo(known: dict[str, Any], traffic: Traffic) -> float | None:
+    """The SLO in seconds that the traffic was measured with before, if its clock is still the same."""
+    before = known.get(traffic.name, {})
+    return before["slo_s"] if before.get("pace") == pace(traffic) else None
+
+
 def minutes(slos_s: Sequence[float], chosen: set[str], repeats: int) -> float:
-    """About how long the paced parts take: what their runs last, a drain, and 6 s to deploy."""
+    """About how long the paced parts take: what their runs last, a drain, and 6 s to deploy; 20 s for a twin."""
     from asaplab.lab.bench_factorial import RUN
     from asaplab.lab.bench_slo import LONG, SHORT
 

@@ -35,7 +35,7 @@ EVEN = Instance(D=2, T=1, E=2)  # the paper's split of its devices: half for eac
 SHRINK = 16
 S = 32768 // SHRINK
 PAPER_FLOOR_S = 0.44e-3  # 16 of DeepSeek-V3's experts in int8, 705 MB, read at 1.6 TB/s: a MoE device with E = 16
-CORE_RPS = 25.0  # requests/s for each core that the slowed clock leaves; more, and the host's work would limit them
+CORE_RPS = 25.0  # requests/s a core that the clock is slowed to (assumed: two cores were the limit at 67 each)
 SLO_FACTOR = 10.0  # the SLO is this many times default's unloaded mean TTFT
 SEED = 0
 
@@ -74,10 +74,10 @@ def traffics(traces: Sequence[Path] | None) -> list[Traffic]:
 
 
 @cache
-def floor_s() -> float:
-    """What a MoE device takes at least for a layer of the small model, in nominal seconds."""
+def floor_s(E: int) -> float:
+    """What one of E MoE devices takes at least for a layer of the small model, in nominal seconds."""
     config = Checkpoint(models.resolve(MODEL)).config
-    return nominal_costs(counts(config), EVEN.T, math.ceil(config.E_total / EVEN.E), SHRINK).moe_floor_s
+    return nominal_costs(counts(config), 1, math.ceil(config.E_total / E), SHRINK).moe_floor_s
 
 
 def roofline(traffic: Traffic, split: Instance) -> float:
@@ -106,12 +106,12 @@ def pace(traffic: Traffic) -> float:
     return max(machine, roofline(traffic, balanced(traffic)) / (CORE_RPS * len(os.sched_getaffinity(0))))
 
 
-def shrunk(system: System) -> System:
-    """The system with its token counts a sixteenth, and its host delay in proportion."""
+def shrunk(system: System, E: int) -> System:
+    """The system with its token counts a sixteenth, and its host delay in proportion to what E MoE devices take."""
     counted = ("threshold_tokens", "solo_tokens", "budget_tokens", "chunk_tokens")
     b = system.batching
     small = dataclasses.replace(b, **{name: getattr(b, name) and getattr(b, name) // SHRINK for name in counted})
-    delay_s = system.pipeline.dispatch_s * floor_s() / PAPER_FLOOR_S
+    delay_s = system.pipeline.dispatch_s * floor_s(E) / PAPER_FLOOR_S
     return dataclasses.replace(
         system, batching=small, pipeline=dataclasses.replace(system.pipeline, dispatch_s=delay_s)
     )
@@ -125,7 +125,7 @@ def instance(system: System | str, traffic: Traffic, split: Instance | None = No
         MODEL,
         attention=(split.D, split.T),
         experts=split.E,
-        system=shrunk(chosen),
+        system=shrunk(chosen, split.E),
         mode="paced",
         max_batch_tokens=S,
         shrink=SHRINK,

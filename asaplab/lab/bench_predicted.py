@@ -24,9 +24,13 @@ def predicted_rates(
     seed: int,
     tell: Callable[[str, dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """Requests per second within the SLO by the twin of each deployed system, on the arrivals of ``slo_rates``."""
+    """Requests per second within the SLO by the twin of each deployed system, on the arrivals of the measurement.
+
+    ``rps`` {system: {value, ci95}}; ``slo_s`` and ``pace`` say which measurement it belongs to.
+    """
     goal = Goal(slo_s=slo_s, duration_s=LONG * slo_s)
-    found: dict[str, Any] = {}
+    rps: dict[str, Any] = {}
+    found = {"rps": rps, "slo_s": slo_s, "pace": pace(traffic)}
 
     def arrivals(k: int, rps: float) -> Workload:
         return traffic.at(rps, goal.duration_s, seed + k)
@@ -38,6 +42,6 @@ def predicted_rates(
             setting = twin_of(live, live.prefill(single))
         near = roofline(traffic, split) / pace(traffic)
         rates = slo_rates(setting, goal, [partial(arrivals, k) for k in range(repeats)], near)
-        found[name] = Interval.of(rates).plain()
-        tell(f"{traffic.name}: the twin expects {found[name]['value']:.3g} requests/s of {name}", found)
+        rps[name] = Interval.of(rates).plain()
+        tell(f"{traffic.name}: the twin expects {rps[name]['value']:.3g} requests/s of {name}", found)
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,8 @@ from asaplab.lab.sustained import Interval, Seen, best_guess, crossing, neighbou
 from asaplab.scheduler import named
 
 SYSTEMS = ("default", "chunked", "asap")
-ABLATIONS = ("asap-p2p", "asap-refill-slot", "asap-even-split")  # on the first traffic only
+EVEN_SPLIT = "asap-even-split"
+ABLATIONS = ("asap-p2p", "asap-refill-slot", EVEN_SPLIT)  # on the first traffic only
 LONG, SHORT = 60.0, 15.0  # SLOs that a run lasts
 TRIES = 4  # of a long run to come near the SLO
 START_RPS = 8.0
@@ -24,15 +24,8 @@ Contenders = Mapping[str, tuple[System, Instance]]
 
 def contenders(traffic: Traffic, names: Sequence[str]) -> Contenders:
     """Each system and the devices it gets: ``balanced`` for the lengths, but for the ablation of that."""
-    asap, split = named("asap"), balanced(traffic)
-    slot = replace(asap, pipeline=replace(asap.pipeline, refill="slot"))  # a new batch as soon as one is done
-    own = {"asap-refill-slot": (slot, split), "asap-even-split": (asap, EVEN)}
-    return {name: own.get(name) or (named(name), split) for name in names}
-
-
-def deployed(contender: tuple[System, Instance], traffic: Traffic) -> Any:
-    system, split = contender
-    return instance(system, traffic, split)
+    even = {EVEN_SPLIT: (named("asap"), EVEN)}
+    return {name: even.get(name) or (named(name), balanced(traffic)) for name in names}
 
 
 def slo_rates(
@@ -55,13 +48,15 @@ def slo_rates(
     found: dict[str, list[float]] = {name: [] for name in systems}
     guess = START_RPS
     for name in systems:
-        with deployed(field[name], traffic) as live:
+        system, split = field[name]
+        with instance(system, traffic, split) as live:
             seen[name] = neighbourhood(partial(_ttft_s, live, traffic, short * slo_s, seed), slo_s, start=guess)
         guess = best_guess(seen[name], slo_s)
         tell(f"{traffic.name}: {name} near {guess:.3g} requests/s", {})
     for repeat in range(repeats):
         for name in systems:
-            with deployed(field[name], traffic) as live:
+            system, split = field[name]
+            with instance(system, traffic, split) as live:
                 run = _near_slo(seen[name], slo_s, partial(_ttft_s, live, traffic, long * slo_s, seed + repeat))
             found[name].append(crossing(run, slo_s, steepness(seen[name], slo_s)))
             text = f"{traffic.name}: {name} {found[name][-1]:.3g} requests/s (run {repeat + 1} of {repeats})"

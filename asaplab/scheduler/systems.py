@@ -88,6 +88,8 @@ def _ablations() -> dict[str, Callable[[], System]]:
         "asap-no-overlap": {"pipeline": replace(a.pipeline, overlap=frozenset())},  # section 5.5.2
         "asap-no-super-kernel": {"pipeline": replace(a.pipeline, layer_oblivious=False)},  # section 5.5.3
         "asap-p2p": {"transport": replace(a.transport, primitives="p2p")},  # only the primitives are synchronous
+        # a group takes a new batch when one of its two is done, instead of a new pair when both are
+        "asap-refill-slot": {"pipeline": replace(a.pipeline, refill="slot")},
         "asap-fcfs": {"batching": replace(a.batching, policy="fcfs")},  # no length-aware batches
     }
     return {name: partial(_asap_but, name, **fields) for name, fields in changed.items()}

@@ -42,7 +42,7 @@ ENGINE = {
     "reference_over_transformers": {"qwen3_moe": 2.0},
     "slo": {
         "azure": {
-            "slo_s": 1.0, "run_s": 60.0, "mean_tokens": 130.0, "excluded": 4,
+            "slo_s": 1.0, "pace": 500.0, "run_s": 60.0, "mean_tokens": 130.0, "excluded": 4,
             "slo_rps": {
                 "asap": {"value": 8.0, "ci95": [7.0, 9.0], "devices": "3x1+1"},
                 "default": {"value": 4.0, "ci95": None, "devices": "4 colocated"},
@@ -50,6 +50,7 @@ ENGINE = {
             "ratios": {"asap/default": {"value": 2.0, "ci95": [1.5, 2.5]}},
         }
     },
+    "twin": {"azure": {"slo_s": 1.0, "pace": 500.0, "rps": {"asap": {"value": 7.5, "ci95": [7.0, 8.0]}}}},
     "factorial": {
         "rps": 3.0, "traffic": "azure", "sustained": True, "effects": {"overlap": {"value": 0.8, "ci95": [0.7, 0.9]}},
         "rows": [{"on": [], "mean_ttft_s": 0.5}, {"on": ["overlap"], "mean_ttft_s": 0.4}],
@@ -61,6 +62,13 @@ ENGINE = {
 }  # fmt: skip
 
 
+def test_the_twin_stands_only_beside_what_it_spoke_of(page, tmp_path):
+    other = {"twin": {"azure": ENGINE["twin"]["azure"] | {"pace": 600.0}}}
+    (tmp_path / "bench-engine.json").write_text(json.dumps(ENGINE | other))
+    page.main(tmp_path)
+    assert "| asap | 3x1+1 | 8 (7 to 9) |\n" in (page.HERE / "engine.md").read_text()
+
+
 @pytest.mark.parametrize(
     "changes",
     [{}, {"slo": {}, "factorial": None, "net_cost": None}, {"disaggregation_efficiency": None}],
@@ -70,7 +78,7 @@ def test_engine_shows_intervals_and_leaves_out_what_is_missing(page, tmp_path, c
     (tmp_path / "bench-engine.json").write_text(json.dumps(ENGINE | changes))
     page.main(tmp_path)
     shown = (page.HERE / "engine.md").read_text()
-    assert ("| asap | 3x1+1 | 8 (7 to 9) |" in shown) == ("slo" not in changes)
+    assert ("| asap | 3x1+1 | 8 (7 to 9) | 7.5 (7 to 8) |" in shown) == ("slo" not in changes)
     assert ("| barriers | -0.2 (-0.3 to -0.1) |" in shown) == ("net_cost" not in changes)
     assert ("0.9 (0.8 to 1)" in shown) == ("disaggregation_efficiency" not in changes)
     assert "loaded" not in shown

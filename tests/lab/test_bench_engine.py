@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,16 +11,28 @@ import pytest
 
 from asaplab import models
 from asaplab.cli import main
-from asaplab.core import TTFT_PARTS
+from asaplab.core import TTFT_PARTS, Instance
 from asaplab.errors import InputError
-from asaplab.lab import bench_engine, bench_factorial, bench_paced, bench_progress, bench_shared_cores, bench_slo
+from asaplab.lab import (
+    bench_engine,
+    bench_factorial,
+    bench_paced,
+    bench_predicted,
+    bench_progress,
+    bench_shared_cores,
+    bench_slo,
+)
 from asaplab.lab.bench_engine import bench
 from asaplab.lab.bench_factorial import OPTIMIZATIONS, combination, combinations, cost_of, effects
+from asaplab.lab.bench_slo import EVEN_SPLIT
 from asaplab.lab.sustained import Seen
 from asaplab.models.checkpoint import Checkpoint
 from asaplab.models.counts import counts
 from asaplab.profiles.nominal import nominal_costs
+from asaplab.profiles.shapes import MODELS
 from asaplab.scheduler import named
+from asaplab.twin import setting_of
+from tests.twin.settings import FREE, stage
 
 SPEEDS = {"default": 10 * 1.5**4 / 2, "chunked": 22.0, "asap-p2p": 30.0, "asap": 10 * 1.5**4}
 SPEEDS |= {"asap-refill-slot": 44.0, "asap-even-split": 32.0}
@@ -31,10 +44,12 @@ def known(monkeypatch):
     """Instances whose mean TTFT is a steep power of the rate; each optimization makes them half as fast again."""
 
     def predicted(traffic, slo_s, systems, repeats, seed, tell):
-        tell("the twin", {name: {"value": SPEEDS[name], "ci95": None} for name in systems})
+        rps = {name: {"value": SPEEDS[name], "ci95": None} for name in systems}
+        tell("the twin", {"rps": rps, "slo_s": slo_s, "pace": 100.0})
 
     monkeypatch.setattr(bench_engine, "predicted_rates", predicted)
-    monkeypatch.setattr(bench_slo, "pace", lambda traffic: 100.0)
+    for module in (bench_engine, bench_slo):
+        monkeypatch.setattr(module, "pace", lambda traffic: 100.0)
     parts = dict.fromkeys(TTFT_PARTS, 0.1) | {"ttft": 1.0}
     monkeypatch.setattr(bench_factorial, "parts_of", lambda run: parts)
     monkeypatch.setattr(bench_engine, "slo_of", lambda traffic: 1.5)
@@ -49,8 +64,7 @@ def known(monkeypatch):
             on = 0 if system.name == "asap[]" else system.name.count(",") + 1
             capacity = 10.0 * 1.5**on
         else:
-            name = "asap-refill-slot" if system.pipeline.refill == "slot" else system.name
-            capacity = SPEEDS["asap-even-split" if split == bench_paced.EVEN else name]
+            capacity = SPEEDS["asap-even-split" if split == bench_paced.EVEN else system.name]
         yield SimpleNamespace(capacity=capacity, prefill=lambda work: None)
 
     def ttft_at(live, traffic, rps, duration_s, seed):
@@ -81,7 +95,7 @@ def test_everything_is_measured_and_kept(known, capsys, tmp_path):
         low, high = found["ci95"]
         assert low < found["value"] < high
     assert result["slo"][name]["ratios"]["asap/default"]["value"] == pytest.approx(2.0, rel=0.02)
-    assert result["twin"][name].keys() == systems.keys()
+    assert result["twin"][name]["rps"].keys() == systems.keys()
     assert result["factorial"]["sustained"]
     assert len(result["factorial"]["rows"]) == 16
     for effect in result["factorial"]["effects"].values():
@@ -123,6 +137,41 @@ def test_parts_measured_in_turn_make_one_result(known, tmp_path, monkeypatch):
     assert all(moment["load"] >= 0 for moment in result["measured"].values())
     monkeypatch.setattr(bench_progress, "machine", lambda: first["machine"] | {"processor": "another"})
     assert bench(parts=["shared"], repeats=1, out=tmp_path)["factorial"] is None  # another machine's is not kept
+
+
+def test_an_slo_is_kept_as_long_as_the_clock_is_the_same(known, tmp_path, monkeypatch):
+    bench(parts=["slo"], repeats=1, out=tmp_path)
+    monkeypatch.setattr(bench_engine, "slo_of", lambda traffic: 3.0)
+    assert bench(parts=["twin"], repeats=1, out=tmp_path)["twin"]["paper/16"]["slo_s"] == 1.5
+    monkeypatch.setattr(bench_engine, "pace", lambda traffic: 200.0)
+    assert bench(parts=["twin"], repeats=1, out=tmp_path)["twin"]["paper/16"]["slo_s"] == 3.0
+
+
+def test_the_twin_of_each_contender_is_asked(monkeypatch):
+    """A twin whose devices take a known time: the rate that it expects is below what they can serve, and near it."""
+    traffic, costs = bench_paced.Traffic(name="equal", lengths=np.full(50, 256)), stage(attention=(0.0, 1e-4, 0.0))
+    made = []
+
+    @contextlib.contextmanager
+    def instance(system, traffic, split=None):
+        made.append((system.name, split))
+        yield SimpleNamespace(prefill=lambda work: work, system=bench_paced.shrunk(system, split.E), split=split)
+
+    def twin_of(live, alone):
+        assert len(alone) == bench_predicted.SINGLE
+        model = replace(MODELS["deepseek-v3"], L=1, dense=0)
+        return setting_of(live.system, model=model, instance=live.split, costs=replace(FREE, stage=costs))
+
+    monkeypatch.setattr(bench_predicted, "instance", instance)
+    monkeypatch.setattr(bench_predicted, "twin_of", twin_of)
+    pace = bench_paced.roofline(traffic, bench_paced.balanced(traffic)) / 100  # so that rates are looked for near 100
+    monkeypatch.setattr(bench_predicted, "pace", lambda traffic: pace)
+    heard = []
+    found = bench_predicted.predicted_rates(traffic, 1.0, ("asap", EVEN_SPLIT), 2, 0, lambda *said: heard.append(said))
+    assert made == [("asap", Instance(D=3, T=1, E=1)), ("asap", bench_paced.EVEN)]
+    assert (found["slo_s"], found["pace"], len(heard)) == (1.0, pace, 2)
+    for name, groups in (("asap", 3), (EVEN_SPLIT, 2)):
+        assert 0.8 < found["rps"][name]["value"] / (groups / (256 * 1e-4)) < 1.03
 
 
 @pytest.mark.slow
@@ -169,11 +218,11 @@ def test_net_cost_is_asap_minus_default_and_groups_hold_every_part():
 
 
 def test_token_counts_shrink_alike_and_the_host_delay_with_the_kernel():
-    chunked = bench_paced.shrunk(named("chunked")).batching
+    chunked = bench_paced.shrunk(named("chunked"), 2).batching
     assert (chunked.chunk_tokens, chunked.budget_tokens, chunked.solo_tokens) == (512, 2048, 1024)
-    asap = bench_paced.shrunk(named("asap"))
+    asap = bench_paced.shrunk(named("asap"), 2)
     assert asap.batching.threshold_tokens == 128
-    assert asap.pipeline.dispatch_s == pytest.approx(bench_paced.floor_s() / 2)
+    assert asap.pipeline.dispatch_s == pytest.approx(bench_paced.floor_s(2) / 2)
 
 
 def test_lengths_of_a_trace_and_what_is_left_out(tmp_path):

@@ -111,10 +111,27 @@ def test_a_query_has_the_same_bits_in_any_cut(kernel: str, dtype: str, cuts: set
     assert torch.equal(pieces, whole)
 
 
-def test_large_scores_do_not_overflow(kernel: str) -> None:
-    q, k, v = random_heads(140, 0, 1, 16, 16, "float32")
-    out = torch.empty(2, 1, 140, 16)
-    causal_attention(q, k, v, out, 0, 1e4, policy("float32"))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_bits_stay_where_later_scores_rise_over_many_blocks(kernel: str, dtype: str) -> None:
+    """Cuts beside and at the borders of every kernel's blocks; a row's scale moves within and between them."""
+    n = 1100
+    q, k, v = random_heads(n, 0, 1, 64, 32, dtype)
+    k = k * torch.linspace(0, 60, k.shape[1])[None, :, None].to(k.dtype)
+    whole = torch.empty(2, 1, n, 32, dtype=q.dtype)
+    causal_attention(q, k, v, whole, 0, 1.0, policy(dtype))
+    assert whole.isfinite().all()
+    for cuts in ([1, 255, 256], [512, 513, 1024], [31, 700, 1090]):
+        pieces = torch.empty_like(whole)
+        for a, b in pairwise([0, *cuts, n]):
+            causal_attention(q[:, :, a:b], k, v, pieces[:, :, a:b], a, 1.0, policy(dtype))
+        assert torch.equal(pieces, whole)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_large_scores_do_not_overflow(kernel: str, dtype: str) -> None:
+    q, k, v = random_heads(140, 0, 1, 16, 16, dtype)
+    out = torch.empty(2, 1, 140, 16, dtype=q.dtype)
+    causal_attention(q, k, v, out, 0, 1e4, policy(dtype))
     scores = torch.einsum("hgmd,hnd->hgmn", q.double(), k[:, :140].double())
     scores = scores.masked_fill(torch.ones(140, 140, dtype=torch.bool).triu(1), float("-inf"))
     nearest = v.gather(1, scores.argmax(-1)[:, 0, :, None].expand(-1, -1, 16))

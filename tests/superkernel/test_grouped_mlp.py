@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -59,6 +61,18 @@ def test_a_row_does_not_depend_on_its_neighbours(kernel: str, dtype: torch.dtype
         kept = [min(take, n) for n in counts]
         chosen = torch.cat([torch.arange(end - n, end) for end, n in zip(offsets[1:].tolist(), kept)])
         assert torch.equal(superkernel.grouped_mlp(x[chosen], offsets_of(kept), layer, table), full[chosen])
+
+
+@every_kernel
+def test_many_rows_in_many_blocks_equal_single_ones(kernel: str, dtype: torch.dtype) -> None:
+    """More rows than a block holds, sums in several blocks of k, results in several groups of columns."""
+    table = superkernel.pack(weights(dtype, hidden=1100, inner=300, layers=(0,)), backend=kernel)
+    counts, layer = [320, 321, 0, 650], torch.tensor([0])
+    x, offsets = rows(sum(counts), dtype, 1100), offsets_of(counts)
+    full = superkernel.grouped_mlp(x, offsets, layer, table)
+    chosen = torch.tensor([0, 255, 256, 319, 320, 480, 640, 641, 1290])
+    kept = [int(((chosen >= a) & (chosen < b)).sum()) for a, b in pairwise(offsets.tolist())]
+    assert torch.equal(superkernel.grouped_mlp(x[chosen], offsets_of(kept), layer, table), full[chosen])
 
 
 # torch's own linear, the plain kernel's, may split its sums by threads

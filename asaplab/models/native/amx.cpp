@@ -119,13 +119,25 @@ void take_queries(const Attention& job, int64_t head, int64_t first, int64_t row
   }
 }
 
+// 2^x to 3e-6 of its value, since shares are rounded to bfloat16; infinite beyond 2^128.
+__m512 share_of(__m512 x) {
+  const __m512 f = _mm512_reduce_ps(x, 0x09);
+  __m512 p = _mm512_set1_ps(1.353416057e-02f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.201147472e-02f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.414427486e-01f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.930038360e-01f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.000002593e+00f));
+  return _mm512_scalef_ps(p, x);
+}
+
 // One row of scores, of which a query sees the first `seen` of `keys`. It becomes a row of shares 2^(scale score - most),
-// zeros beyond the seen keys, in pieces of CHUNK keys: small enough that a piece and the tiles' next products are in the
-// processor's window together. `most` is the highest score of a query's first keys, so that one pass is enough; only
-// where later ones rise FAR above it does it move, and then `finish` gives what earlier sums and results must be
-// multiplied with.
+// zeros beyond the seen keys, in pieces of CHUNK keys: small enough that a piece and the tiles' next products are in
+// the processor's window together. `most` is the highest score of a query's first block of keys, so that one pass is
+// enough for all others; only where a later block's sum in some lane is beyond FAR does it move, and then `finish` gives
+// what earlier sums and results must be multiplied with.
 constexpr int64_t CHUNK = 128;
-constexpr float FAR = 64.f;
+constexpr float FAR = 0x1p64f;
+static_assert(CHUNK % STEP == 0, "a piece is whole steps");
 
 struct Row {
   const float* score;  // 32 lie together, then those of the other rows
@@ -160,19 +172,19 @@ struct Row {
   void shares(int64_t from, int64_t to) {
     const __m512 base = _mm512_set1_ps(most), factor = _mm512_set1_ps(scale);
     const float* scores = score + from / COLUMNS * PAIR * COLUMNS;
-    uint16_t *here = share + from * ROWS, *end = share + to * ROWS, *seen = share + (to < whole ? to : whole) * ROWS;
+    uint16_t *here = share + from * ROWS, *end = share + to * ROWS, *last = share + whole * ROWS;
     __m512 first = sum, second = sum2;
-    auto step = [&](__mmask16 low, __mmask16 high) {
+    auto step = [&](__mmask16 first_half, __mmask16 second_half) {
       const __m512 x = _mm512_loadu_ps(scores), y = _mm512_loadu_ps(scores + 16);
-      const __m512 p = _mm512_maskz_mov_ps(low, share_of(_mm512_fmsub_ps(x, factor, base)));
-      const __m512 q = _mm512_maskz_mov_ps(high, share_of(_mm512_fmsub_ps(y, factor, base)));
+      const __m512 p = _mm512_maskz_mov_ps(first_half, share_of(_mm512_fmsub_ps(x, factor, base)));
+      const __m512 q = _mm512_maskz_mov_ps(second_half, share_of(_mm512_fmsub_ps(y, factor, base)));
       first = _mm512_add_ps(first, p);
       second = _mm512_add_ps(second, q);
       _mm512_storeu_si512(here, (__m512i)_mm512_cvtne2ps_pbh(q, p));
       scores += PAIR * COLUMNS, here += TILE;
     };
-    while (here < seen) step(0xffff, 0xffff);
-    if (here < end && low && here == share + whole * ROWS) step(low, high);
+    while (here < end && here < last) step(0xffff, 0xffff);
+    if (here < end && here == last && low) step(low, high);
     for (; here < end; here += TILE) _mm512_storeu_si512(here, _mm512_setzero_si512());
     sum = first, sum2 = second;
   }
@@ -180,7 +192,7 @@ struct Row {
   float finish(float* sums) {
     const __m512 before = _mm512_loadu_ps(sums);
     const __m512 here = _mm512_add_ps(sum, sum2);
-    if (!_mm512_cmp_ps_mask(here, _mm512_set1_ps(0x1p64f), _CMP_GT_OQ)) {
+    if (!_mm512_cmp_ps_mask(here, _mm512_set1_ps(FAR), _CMP_GT_OQ)) {
       _mm512_storeu_ps(sums, _mm512_add_ps(before, here));
       return 1.f;
     }
@@ -233,7 +245,7 @@ struct Turn {
     const uint16_t* b = memory->values + key * up_to(job->dv, COLUMNS);
     float* out = memory->out + first * COLUMNS;
     for (int64_t panel = 0; panel < steps_of(job->dv); panel++, out += QUERIES * COLUMNS) {  // 32 dimensions
-      for (int64_t i = 0; fades && key > 0 && i < rows; i++)
+      for (int64_t i = 0; fades && key > 0 && i < rows; i++)  // the first block begins afresh
         for (float* half = out + i * COLUMNS; half < out + (i + 1) * COLUMNS; half += 16)
           _mm512_storeu_ps(half, _mm512_mul_ps(_mm512_loadu_ps(half), _mm512_set1_ps(fade[i])));
       product(shares(), key_steps(), b + panel * COLUMNS * KEYS, out, key == 0, meanwhile);
@@ -243,7 +255,6 @@ struct Turn {
   bool next() {  // the turn after this one, if there is any: pairs in turn, then the next keys
     const int64_t queries = job->queries - (position - job->start) < QUERIES ? job->queries - (position - job->start) : QUERIES;
     number++;
-    fades = false;
     for (first += PAIR;; first += PAIR) {
       if (first >= queries) first = 0, key += KEYS;
       if (key >= position + queries) return false;
@@ -294,11 +305,11 @@ void attend_block(const Attention& job, const Memory& memory, int64_t head, int6
     const int64_t steps = (begun ? steps_of(job.dv) * before.key_steps() : 0) + (more ? after.key_steps() * steps_of(job.d) : 0);
     Softmax softmax(now);
     int64_t due = 0;
-    auto some = [&] {
+    auto proceed = [&] {
       for (due += softmax.pieces; due >= steps; due -= steps) softmax.piece();
     };
-    if (begun) before.weigh(some);
-    if (more) after.score(some);
+    if (begun) before.weigh(proceed);
+    if (more) after.score(proceed);
     while (softmax.piece()) continue;
   }
   now.weigh([] {});

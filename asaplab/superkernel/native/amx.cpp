@@ -11,7 +11,10 @@ namespace {
 #include "tiles.hpp"
 
 constexpr int64_t KC = 1024;  // k in a block
+// Second-level caches of 2 MB hold a group's results and a block of k of all rows; an expert with somewhat more than 256
+// rows is still one block, which reads the weights once.
 constexpr int64_t GROUP = 8, MOST_ROWS = 320;
+static_assert(GROUP % 2 == 0, "a gate's panel and the up projection's are in one group");
 
 int64_t panels(int64_t N) { return up_to(N, COLUMNS) / COLUMNS; }
 int64_t elements(int64_t N, int64_t K) { return up_to(N, COLUMNS) * up_to(K, STEP); }
@@ -117,7 +120,7 @@ struct WriteOut : Panel {
     const float* c = result + row * COLUMNS;
     uint16_t line[COLUMNS];
     uint16_t* here = columns >= COLUMNS ? to + row * stride : line;
-    _mm_prefetch((const char*)(to + row * stride + AHEAD), _MM_HINT_T0);
+    if (columns > AHEAD) _mm_prefetch((const char*)(to + row * stride + AHEAD), _MM_HINT_T0);
     _mm512_storeu_si512(here, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(c + 16), _mm512_loadu_ps(c)));
     if (here == line) std::memcpy(to + row * stride, line, columns * 2);
     row++;

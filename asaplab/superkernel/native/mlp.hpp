@@ -80,7 +80,7 @@ struct Mlp {
                                                   int64_t stride) {
     for (int64_t r = 0; r < rows; r++, c += T::NR, out += stride) {
       // rows lie pages apart: the next panel's lines are on their way before they are written
-      for (int64_t k = 0; k < T::NR; k += 64 / sizeof(X)) __builtin_prefetch(out + T::NR + k, 1);
+      for (int64_t k = T::NR; k < 2 * T::NR && k < columns; k += 64 / sizeof(X)) __builtin_prefetch(out + k, 1);
       if (columns >= T::NR) {
         T::store(out, V::load(c));
         T::store(out + T::LANES, V::load(c + T::LANES));

@@ -38,17 +38,6 @@ static inline __m512 power_of_two(__m512 x) {
   return _mm512_scalef_ps(p, x);  // p * 2^floor(x)
 }
 
-// As that, to 3e-6: what is rounded to bfloat16 afterwards needs no more.
-static inline __m512 share_of(__m512 x) {
-  const __m512 f = _mm512_reduce_ps(x, 0x09);
-  __m512 p = _mm512_set1_ps(1.353416057e-02f);
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.201147472e-02f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.414427486e-01f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.930038360e-01f));
-  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.000002593e+00f));
-  return _mm512_scalef_ps(p, x);
-}
-
 // x / (1 + e^-x); the reciprocal is refined once.
 static inline __m512 silu(__m512 x) {
   const __m512 power = _mm512_mul_ps(x, _mm512_set1_ps(-1.44269504f));
