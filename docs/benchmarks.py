@@ -147,8 +147,7 @@ def engine(result: Result) -> list[str]:
         blocks += [
             f"**SLO throughput, lengths of {name}** (paced, clock {text(found['pace'])}; SLO {text(found['slo_s'])} s; "
             f"runs of {text(found['run_s'])} s; {text(found['mean_tokens'])} tokens a prompt; "
-            f"{found['excluded']} beyond S)."
-            + quiet(f"slo/{name}"),
+            f"{found['excluded']} beyond S)." + quiet(f"slo/{name}"),
             table([contender(result, name, s) for s in found["slo_rps"]]),
             table([{"ratio": pair, "value (95%)": interval(one)} for pair, one in found["ratios"].items()]),
         ]
@@ -157,7 +156,8 @@ def engine(result: Result) -> list[str]:
         kept = "all keep the SLO" if f["sustained"] else "not all keep the SLO"
         rows = [{"on": ", ".join(row["on"]) or "none", "mean TTFT (s)": row["mean_ttft_s"]} for row in f["rows"]]
         blocks += [
-            f"**The four optimizations** at {text(f['rps'])} requests/s ({f['traffic']}; {kept}).{quiet('factorial')}"
+            f"**The four optimizations** on {f['devices']} at {text(f['rps'])} requests/s ({f['traffic']}; {kept})."
+            + quiet("factorial")
         ]
         blocks += [table(rows)]
         if f["effects"]:
@@ -168,7 +168,7 @@ def engine(result: Result) -> list[str]:
         c = result["net_cost"]
         rows = [{"part": g, "asap minus default (s, 95%)": interval(e)} for g, e in c["groups"].items()]
         rows.append({"part": "TTFT", "asap minus default (s, 95%)": interval(c["asap_minus_default"]["ttft"])})
-        blocks += [f"**Net cost** at {text(c['rps'])} requests/s ({c['traffic']}).{quiet('net_cost')}"]
+        blocks += [f"**Net cost**, {c['devices']}, at {text(c['rps'])} requests/s ({c['traffic']}).{quiet('net_cost')}"]
         blocks += [table(rows)]
     return blocks
 

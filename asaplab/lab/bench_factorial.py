@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from asaplab.core import TTFT_PARTS, Run, System
-from asaplab.lab.bench_paced import Traffic, instance, mean_ttft_s, ttft_at
+from asaplab.lab.bench_paced import Traffic, balanced, devices, instance, mean_ttft_s, ttft_at
 from asaplab.lab.sustained import Interval, best_guess, neighbourhood
 from asaplab.scheduler import named
 
@@ -74,6 +74,7 @@ def factorial(
             ]
             result = {
                 "traffic": traffic.name,
+                "devices": devices(named("asap"), balanced(traffic)),
                 "rps": rps,
                 "run_s": run * slo_s,
                 "rows": rows,
@@ -109,7 +110,8 @@ def net_cost(
         for name, known in parts.items():
             with instance(name, traffic) as live:
                 known.append(parts_of(live.prefill(traffic.at(rps, run * slo_s, seed + repeat))))
-        result = cost_of(parts) | {"traffic": traffic.name, "rps": rps, "run_s": run * slo_s}
+        measured = {"traffic": traffic.name, "rps": rps, "run_s": run * slo_s}
+        result = cost_of(parts) | measured | {"devices": devices(named("asap"), balanced(traffic))}
         tell(f"net cost of asap: run {repeat + 1} of {repeats}", result)
     return result
 

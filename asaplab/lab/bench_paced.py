@@ -100,6 +100,12 @@ def balanced(traffic: Traffic) -> Instance:
     return max((Instance(D=DEVICES - E, T=1, E=E) for E in range(1, DEVICES)), key=partial(roofline, traffic))
 
 
+def devices(system: System, split: Instance) -> str:
+    """DxT+E, or how many devices share both roles."""
+    colocated = system.placement.kind == "colocated"
+    return f"{split.devices} colocated" if colocated else f"{split.D}x{split.T}+{split.E}"
+
+
 def pace(traffic: Traffic) -> float:
     """The machine's pace, or slower where short prompts would come faster than its cores can pass them on."""
     machine = pace_of(Checkpoint(models.resolve(MODEL)), policy(DTYPE), EVEN)

@@ -8,7 +8,7 @@ from typing import Any
 
 from asaplab.core import Instance, System
 from asaplab.engine import Deployment
-from asaplab.lab.bench_paced import EVEN, Traffic, balanced, instance, pace, ttft_at
+from asaplab.lab.bench_paced import EVEN, Traffic, balanced, devices, instance, pace, ttft_at
 from asaplab.lab.sustained import Interval, Seen, best_guess, crossing, neighbourhood, steepness
 from asaplab.scheduler import named
 
@@ -102,12 +102,6 @@ def _result(
         "ratios": {f"{a}/{b}": ratio(found[a], found[b]) for a, b in RATIOS if found.get(a) and found.get(b)},
         "runs": {name: [run._asdict() for run in runs] for name, runs in seen.items()},
     }
-
-
-def devices(system: System, split: Instance) -> str:
-    """DxT+E, or how many devices share both roles."""
-    colocated = system.placement.kind == "colocated"
-    return f"{split.devices} colocated" if colocated else f"{split.D}x{split.T}+{split.E}"
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:

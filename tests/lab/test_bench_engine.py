@@ -241,7 +241,7 @@ def test_lengths_of_a_trace_and_what_is_left_out(tmp_path):
 @pytest.mark.parametrize(("tokens", "devices"), [(16, "2x1+2"), (256, "3x1+1"), (2048, "3x1+1")])
 def test_devices_follow_the_work_of_the_roles(tokens, devices):
     split = bench_paced.balanced(bench_paced.Traffic(name="equal", lengths=np.full(5, tokens)))
-    assert bench_slo.devices(named("asap"), split) == devices
+    assert bench_paced.devices(named("asap"), split) == devices
     config = Checkpoint(models.resolve(bench_paced.MODEL)).config
     batch = max(1, 128 // tokens)  # prompts that asap takes together
 
