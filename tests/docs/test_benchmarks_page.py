@@ -52,11 +52,13 @@ ENGINE = {
     },
     "twin": {"azure": {"slo_s": 1.0, "pace": 500.0, "rps": {"asap": {"value": 7.5, "ci95": [7.0, 8.0]}}}},
     "factorial": {
-        "rps": 3.0, "devices": "3x1+1", "traffic": "azure", "sustained": True, "effects": {"overlap": {"value": 0.8, "ci95": [0.7, 0.9]}},
+        "rps": 3.0, "devices": "3x1+1", "traffic": "azure", "sustained": True,
+        "effects": {"overlap": {"value": 0.8, "ci95": [0.7, 0.9]}},
         "rows": [{"on": [], "mean_ttft_s": 0.5}, {"on": ["overlap"], "mean_ttft_s": 0.4}],
     },
     "net_cost": {
-        "rps": 3.0, "devices": "3x1+1", "traffic": "azure", "groups": {"barriers": {"value": -0.2, "ci95": [-0.3, -0.1]}},
+        "rps": 3.0, "devices": "3x1+1", "traffic": "azure",
+        "groups": {"barriers": {"value": -0.2, "ci95": [-0.3, -0.1]}},
         "asap_minus_default": {"ttft": {"value": -0.1, "ci95": None}},
     },
 }  # fmt: skip
