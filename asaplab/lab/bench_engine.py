@@ -16,7 +16,7 @@ from asaplab.lab import bench_shared_cores as shared
 from asaplab.lab.bench_factorial import common_rate, factorial, net_cost
 from asaplab.lab.bench_paced import MODEL, SHRINK, S, Traffic, instance, pace, slo_of, traffics, ttft_at
 from asaplab.lab.bench_predicted import predicted_rates
-from asaplab.lab.bench_progress import Partial, moment
+from asaplab.lab.bench_progress import Partial, Tell, moment
 from asaplab.lab.bench_slo import ABLATIONS, SYSTEMS, slo_rates
 
 PARTS = ("shared", "slo", "twin", "factorial", "net_cost")
@@ -89,7 +89,7 @@ def _paced(
     slo_s = {traffic.name: _kept_slo(known, traffic) or slo_of(traffic) for traffic in needed}
     partial.say(f"SLOs in seconds: {slo_s}; about {minutes(list(slo_s.values()), chosen, repeats):.0f} minutes to go")
 
-    def into(*path: str) -> Callable[[str, dict[str, Any]], None]:
+    def into(*path: str) -> Tell:
         def tell(text: str, found: dict[str, Any]) -> None:
             partial.say(text)
             if found:

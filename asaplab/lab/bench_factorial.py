@@ -12,6 +12,7 @@ import numpy as np
 
 from asaplab.core import TTFT_PARTS, Run, System
 from asaplab.lab.bench_paced import Traffic, balanced, devices, instance, mean_ttft_s, ttft_at
+from asaplab.lab.bench_progress import Tell
 from asaplab.lab.sustained import Interval, best_guess, neighbourhood
 from asaplab.scheduler import named
 
@@ -30,7 +31,6 @@ GROUPS = {
     "computing": ("attention", "moe"),
     "scheduling": ("host",),
 }
-Tell = Callable[[str, dict[str, Any]], None]
 
 
 def combination(on: Sequence[str]) -> System:

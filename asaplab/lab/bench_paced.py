@@ -74,15 +74,19 @@ def traffics(traces: Sequence[Path] | None) -> list[Traffic]:
 
 
 @cache
+def _checkpoint() -> Checkpoint:
+    return Checkpoint(models.resolve(MODEL))
+
+
 def floor_s(E: int) -> float:
     """What one of E MoE devices takes at least for a layer of the small model, in nominal seconds."""
-    config = Checkpoint(models.resolve(MODEL)).config
+    config = _checkpoint().config
     return nominal_costs(counts(config), 1, math.ceil(config.E_total / E), SHRINK).moe_floor_s
 
 
 def roofline(traffic: Traffic, split: Instance) -> float:
     """Prompts that the busier role could serve in a nominal second, in batches that close at asap's threshold."""
-    config = Checkpoint(models.resolve(MODEL)).config
+    config = _checkpoint().config
     costs = nominal_costs(counts(config), split.T, config.E_total, SHRINK)
     tokens = float(traffic.lengths.mean())
     squares = float((traffic.lengths.astype(float) ** 2).mean())
@@ -108,7 +112,7 @@ def devices(system: System, split: Instance) -> str:
 
 def pace(traffic: Traffic) -> float:
     """The machine's pace, or slower where short prompts would come faster than its cores can pass them on."""
-    machine = pace_of(Checkpoint(models.resolve(MODEL)), policy(DTYPE), EVEN)
+    machine = pace_of(_checkpoint(), policy(DTYPE), EVEN)
     return max(machine, roofline(traffic, balanced(traffic)) / (CORE_RPS * len(os.sched_getaffinity(0))))
 
 

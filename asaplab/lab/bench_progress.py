@@ -6,10 +6,13 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from asaplab.observe.provenance import provenance
+
+Tell = Callable[[str, dict[str, Any]], None]  # hears after every run a line of progress and the result so far
 
 
 class Partial:

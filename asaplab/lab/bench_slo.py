@@ -9,6 +9,7 @@ from typing import Any
 from asaplab.core import Instance, System
 from asaplab.engine import Deployment
 from asaplab.lab.bench_paced import EVEN, Traffic, balanced, devices, instance, pace, ttft_at
+from asaplab.lab.bench_progress import Tell
 from asaplab.lab.sustained import Interval, Seen, best_guess, crossing, neighbourhood, steepness
 from asaplab.scheduler import named
 
@@ -34,7 +35,7 @@ def slo_rates(
     systems: Sequence[str],
     repeats: int,
     seed: int,
-    tell: Callable[[str, dict[str, Any]], None],
+    tell: Tell,
     *,
     long: float = LONG,
     short: float = SHORT,
